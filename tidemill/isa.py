@@ -59,6 +59,10 @@ PARK_CYCLES = 3
 TOKEN_CYCLES = 8
 
 
+#: Cycles from a host read to its data.
+HOST_READ_LATENCY = 4
+
+
 class Kind(IntEnum):
     """Top two bits of a word."""
 
