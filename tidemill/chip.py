@@ -1,7 +1,7 @@
 """The one description of a chip: shape, memories, floor plan. Everything else derives from it.
 
-RTL, compiler, simulators, host driver and documentation all take a `Chip` and nothing else about the
-hardware. `Chip.hash` goes into the program file, the Verilog ID register and the manifest.
+RTL, compiler, simulators, host driver and documentation all take a `Chip` and nothing else about
+the hardware. `Chip.hash` goes into the program file, the Verilog ID register and the manifest.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SLICES = ("MEM_W", "MXM", "VXM", "SXM", "MEM_A")
 
 
 class ChipError(ValueError):
-    """A chip description that cannot be built; the text names the field, the value and what is legal."""
+    """A chip that cannot be built; the text names the field, the value and what is legal."""
 
 
 def _log2(n: int) -> int:
@@ -58,7 +58,8 @@ class Chip:
     context: int = 192
     #: Largest vocabulary (width of token registers).
     vocab: int = 512
-    #: `generic` or `ecp5`: which form of multiplier and SRAM the RTL takes. Same function and latency.
+    #: `generic` or `ecp5`: which form of multiplier and SRAM the RTL takes. Same function, same
+    #: latency.
     family: str = "generic"
     #: Stream-register hops between neighbouring slices, west to east.
     hops: tuple[int, int, int, int] = (1, 1, 1, 1)
@@ -74,7 +75,9 @@ class Chip:
             kind = {"name": str, "family": str, "hops": tuple}.get(f.name, int)
             value = getattr(self, f.name)
             need(
-                isinstance(value, kind) and not isinstance(value, bool), f.name, f"a {kind.__name__}"
+                isinstance(value, kind) and not isinstance(value, bool),
+                f.name,
+                f"a {kind.__name__}",
             )
 
         def power(field: str, lo: int, hi: int) -> None:
@@ -84,9 +87,7 @@ class Chip:
         need(bool(self.name), "name", "a non-empty string")
         power("lanes", 1, 64)
         power("weight_streams", 1, 64)
-        need(
-            self.weight_streams <= self.lanes, "weight_streams", f"at most lanes ({self.lanes})"
-        )
+        need(self.weight_streams <= self.lanes, "weight_streams", f"at most lanes ({self.lanes})")
         power("act_depth", 2, 4096)
         power("acc_depth", 2, 4096)
         power("temp_depth", 4, 64)
@@ -152,7 +153,7 @@ class Chip:
     # Account -----------------------------------------------------------------------------------
 
     def block_rams(self) -> dict[str, int]:
-        """DP16KD (18 kbit) blocks per item on an ECP5, for memories built as `tidemill_hdl.sram` does."""
+        """DP16KD (18 kbit) blocks per item on an ECP5, built as `tidemill_hdl.sram` does."""
 
         def blocks(depth: int, width: int) -> int:
             total = 0
@@ -202,8 +203,9 @@ class Chip:
     def describe(self) -> str:
         """One line for people."""
         return (
-            f"{self.name} [{self.hash}]: {self.lanes} lanes x {self.weight_streams} weight streams, "
-            f"context {self.context}, MEM_W {self.mem_w_depth} rows, MEM_A {self.mem_a_depth} vectors"
+            f"{self.name} [{self.hash}]: {self.lanes} lanes x {self.weight_streams} weight "
+            f"streams, context {self.context}, MEM_W {self.mem_w_depth} rows, "
+            f"MEM_A {self.mem_a_depth} vectors"
         )
 
 
@@ -262,7 +264,9 @@ def load_chip(spec: str) -> Chip:
     known = [f.name for f in dataclasses.fields(Chip)]
     for key in data:
         if key not in known:
-            raise ChipError(f"chip file {spec!r}: unknown key {key!r}; known keys are {', '.join(known)}")
+            raise ChipError(
+                f"chip file {spec!r}: unknown key {key!r}; known keys are {', '.join(known)}"
+            )
     if isinstance(data.get("hops"), list):
         data["hops"] = tuple(data["hops"])
     data.setdefault("name", path.stem)

@@ -1,18 +1,19 @@
 """The instruction set as one table: queues, fields, encodings, timing.
 
-Encoder, decoder, assembler text, RTL layouts, simulator, checker, scheduler and `docs/isa.md` derive
-from it. No other file contains a latency.
+Encoder, decoder, assembler text, RTL layouts, simulator, checker, scheduler and `docs/isa.md`
+derive from it. No other file contains a latency.
 
 Word of every queue, least significant bit first:
 
     payload | wait (6 bits) | kind (2 bits)
 
-kind OP issues the payload to the slice, NOP idles, REPEAT re-issues the last OP, CTRL is ICU control.
-OP and REPEAT are followed by `wait` idle cycles. The first payload field of an OP is the one that a
-REPEAT steps (`stride`, modulo its width).
+kind OP issues the payload to the slice, NOP idles, REPEAT re-issues the last OP, CTRL is ICU
+control. OP and REPEAT are followed by `wait` idle cycles. The first payload field of an OP is the
+one that a REPEAT steps (`stride`, modulo its width).
 
 Time rule. `t` is the cycle in which the slice sees the instruction (dispatch). A result is first
-visible at `t + d_func` (+ hops, for a stream, at another slice). An operand is sampled at `t + skew`.
+visible at `t + d_func` (+ hops, for a stream, at another slice). An operand is sampled at
+`t + skew`.
 """
 
 from __future__ import annotations
@@ -54,8 +55,9 @@ TIDE_VALUE_BITS = 20
 TIDE_SEQUENCER = 15
 #: A queue must be parked at SYNC this many cycles before its segment ends.
 PARK_CYCLES = 3
-#: Cycles after the start of EMBED from which token-dependent operands (base TOKEN, GATHER's bank, BCAST's
-#: lane) are defined; the tide row of this token is loaded in the background, one word a cycle, from then on.
+#: Cycles after the start of EMBED from which token-dependent operands (base TOKEN, GATHER's bank,
+#: BCAST's lane) are defined; the tide row of this token is loaded in the background, one word a
+#: cycle, from then on.
 TOKEN_CYCLES = 8
 
 
@@ -73,7 +75,7 @@ class Kind(IntEnum):
 
 
 class Ctrl(IntEnum):
-    """Payload of a CTRL word. All but SYNC are reserved: the assembler refuses them, the ICU faults."""
+    """Payload of a CTRL word. All but SYNC are reserved: the assembler refuses, the ICU faults."""
 
     SYNC = 0
     NOTIFY = 1
@@ -186,7 +188,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Op:
-    """An instruction: `d_func` cycles from dispatch to visible result, `skew` to operand sampling."""
+    """An instruction: `d_func` cycles from dispatch to visible result, `skew` to its operands."""
 
     mnemonic: str
     code: int
@@ -232,8 +234,9 @@ class Queue:
         return {o.mnemonic: o for o in self.ops}[mnemonic]
 
 
-#: Payload of NOP and REPEAT. `count`: cycles to idle / times to re-issue (or, with `tide`, a tide column);
-#: `interval`: cycles from issue to issue, 0 for the duration of the OP; `stride`: signed step.
+#: Payload of NOP and REPEAT. `count`: cycles to idle / times to re-issue (or, with `tide`, a tide
+#: column); `interval`: cycles from issue to issue, 0 for the duration of the OP; `stride`: signed
+#: step.
 CONTROL_LAYOUT = [
     ("tide", 1),
     ("count", COUNT_BITS),
@@ -255,14 +258,14 @@ class Timing:
     VXM_MAX_READ = 4
     #: VXM: operand C (T) is read at t + 8.
     VXM_C = 8
-    #: VXM: the result is on streams E_v and W_v at t + 11 and written to T at the end of that cycle.
+    #: VXM: the result is on streams E_v and W_v at t + 11 and written to T at that cycle's end.
     VXM_RESULT = 11
     #: VXM: first cycle in which the T entry reads as the result.
     VXM_T = 12
 
     @staticmethod
     def vxm_max(chip: Chip) -> int:
-        """First cycle in which the maximum file (or the token register) holds the running result."""
+        """First cycle in which the maximum file (or token register) holds the running result."""
         return 12 + chip.tree_latency
 
     @staticmethod
@@ -335,19 +338,19 @@ QUEUES: tuple[Queue, ...] = tuple(
                         0,
                         lambda c: 6 + c.tree_latency,
                         1,
-                        "ni cycles: install weights, activation abc+i, add to group acc (fresh at i = 0); "
-                        "a re-issue goes on with group acc+1",
+                        "ni cycles: install weights, activation abc+i, add to group acc "
+                        "(fresh at i = 0); a re-issue goes on with group acc+1",
                     ),
                     Op(
                         "COLS",
                         1,
                         lambda c: 6 + c.tree_latency,
                         1,
-                        "ni cycles: install weights, activation abc, add to group acc+i; a re-issue goes on "
-                        "with activation abc+1 and is not fresh",
+                        "ni cycles: install weights, activation abc, add to group acc+i; "
+                        "a re-issue goes on with activation abc+1 and is not fresh",
                     ),
                 ),
-                doc="IW, ABC and ACC in one: every cycle a whole weight plane meets one activation vector",
+                doc="IW, ABC and ACC in one: every cycle a weight plane meets an activation vector",
             ),
             Queue(
                 "MXM.L",
@@ -438,7 +441,8 @@ class Template:
     """What a VXM pass does. 32 of them are data, loaded with the program.
 
     pre = sat18(round(A >> clamp(shift + (exp of scalar sx if dyn), 0, 31)));  x = function operand
-    result = sat16(round(pre * B / 2**16) + C), or the table function; then the mask; then T if `wt`.
+    result = sat16(round(pre * B / 2**16) + C), or the table function; then the mask; then T if
+    `wt`.
     """
 
     a: ASrc
@@ -476,7 +480,8 @@ class Template:
 class Space(IntEnum):
     """Address spaces of the host port (64-bit words)."""
 
-    #: address = row << (stream_bits + w) | bank << w | word, w = log2(ceil(lanes / 8)); 8 lanes a word
+    #: address = row << (stream_bits + w) | bank << w | word, w = log2(ceil(lanes / 8)); 8 lanes a
+    #: word
     MEM_W = 0
     #: address = vector << a | word, a = log2(ceil(lanes / 4)); 4 lanes (int16) a word
     MEM_A = 1
@@ -520,5 +525,6 @@ class Config(IntEnum):
     #: generated tokens before the run stops; at least 1
     MAX_TOKENS = 14
     SEED = 15
-    #: 16..23: initial value of scalar file entry i at the start of a run: mant in 15:0, exp in 21:16
+    #: 16..23: initial value of scalar file entry i at the start of a run: mant in 15:0, exp in
+    #: 21:16
     SCALAR0 = 16

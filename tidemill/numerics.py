@@ -1,7 +1,7 @@
 """Arithmetic of the machine, to the bit. The simulator runs these; the RTL is checked against them.
 
-Arrays are numpy int64 unless said otherwise, so nothing wraps by accident; every function states the
-range of its result. `docs/numerics.md` derives the formats and their errors.
+Arrays are numpy int64 unless said otherwise, so nothing wraps by accident; every function states
+the range of its result. `docs/numerics.md` derives the formats and their errors.
 
 Rounding is one rule everywhere: half up, `floor(x + 1/2)`. Saturation is symmetric.
 """
@@ -60,12 +60,12 @@ def saturate(x: Ints, bits: int) -> Ints:
 
 
 def preshift(a: Ints, s: Ints | int) -> Ints:
-    """VXM operand A (int32) shifted right by s, rounded, saturated to 18 bits; s is clamped to 0..31."""
+    """VXM operand A (int32) >> s, rounded, saturated to 18 bits; s is clamped to 0..31."""
     return saturate(round_shift(a, np.clip(s, 0, 31)), 18)
 
 
 def compound(pre: Ints, b: Ints, c: Ints | int = 0) -> Ints:
-    """sat16(round(pre * b / 2**16) + c): the VXM after its pre-shift. `pre`, `b` are 18-bit signed."""
+    """sat16(round(pre * b / 2**16) + c): VXM after its pre-shift; `pre`, `b` are 18-bit signed."""
     return saturate(round_shift(np.asarray(pre, np.int64) * b, 16) + c, 16)
 
 
@@ -78,7 +78,7 @@ def to_byte(y: Ints) -> Ints:
 
 
 def exp_address(pre: Ints, top: Ints | int) -> tuple[Ints, Ints]:
-    """Table index and 16-bit fraction of 2**((pre - top)/1024); the difference is clamped to -2**14..-1."""
+    """Index and 16-bit fraction of 2**(d/1024), d = pre - top clamped to -2**14..-1."""
     u = np.clip(np.asarray(pre, np.int64) - top, -(1 << 14), -1) + (1 << 14)
     return EXP_BASE + (u >> 7), (u & 127) << 9
 
@@ -95,7 +95,7 @@ def gumbel_address(pre: Ints) -> tuple[Ints, Ints]:
     return GUMBEL_BASE + (u >> 7), (u & 127) << 9
 
 
-def _segments(f, knots: NDArray[np.float64], scale: float) -> NDArray[np.int64]:
+def _segments(f, knots: NDArray[np.floating], scale: float) -> NDArray[np.int64]:
     """(base, slope) pairs of the chords of `f` between neighbouring knots."""
     y = np.clip(np.round(f(knots) * scale), -32767, 32767).astype(np.int64)
     return np.stack([y[:-1], np.clip(np.diff(y), -32767, 32767)], axis=1)
@@ -106,7 +106,8 @@ def build_lane_table(silu_in: float, silu_out: float) -> NDArray[np.int64]:
 
     silu_in: value of one step of silu's int16 operand; silu_out: value of one step of its result.
     exp: 2**(d/1024) with 32767 for 1.0, d from -16384 to 0 in 128 chords.
-    gumbel: -ln(-ln(1 - x)) with 2048 for 1.0, x = 2**-(octave+1) * (1 + mantissa/1024), 8 chords an octave.
+    gumbel: -ln(-ln(1 - x)) with 2048 for 1.0, x = 2**-(octave+1) * (1 + mantissa/1024), 8 chords
+    an octave.
     silu: v / (1 + e**-v) over the whole int16 range in 256 chords.
     """
     exp = _segments(lambda d: np.exp2(d / 1024), np.arange(129) * 128.0 - 16384, 32767)
@@ -131,7 +132,7 @@ def build_lane_table(silu_in: float, silu_out: float) -> NDArray[np.int64]:
 
 
 def build_scalar_table() -> NDArray[np.int64]:
-    """512 x (base, slope): recip on [1,2) at 0..127, rsqrt on [1,2) at 128..255, on [2,4) at 256..383."""
+    """512 x (base, slope): 1/x on [1,2) at 0, 1/sqrt(x) on [1,2) at 128 and on [2,4) at 256."""
 
     def chords(f, knots):
         y = np.minimum(np.round(f(knots) * 65536), 65535).astype(np.int64)
@@ -183,14 +184,17 @@ def lane_seeds(seed: int, lanes: int) -> NDArray[np.uint32]:
 
 
 def xorshift32(state: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """One step of Marsaglia's xorshift32 (13, 17, 5), Journal of Statistical Software 8(14), 2003."""
+    """One step of xorshift32 (13, 17, 5), Marsaglia, J. of Statistical Software 8(14), 2003."""
     s = state ^ (state << np.uint32(13))
     s = s ^ (s >> np.uint32(17))
     return s ^ (s << np.uint32(5))
 
 
 def gumbel_code(state: NDArray[np.uint32]) -> Ints:
-    """14-bit code of a state: octave = leading zeros of its top 16 bits (at most 15), mantissa = low 10 bits."""
+    """14-bit code of a state.
+
+    Octave: leading zeros of its top 16 bits (at most 15); mantissa: its low 10 bits.
+    """
     high = (state >> np.uint32(16)).astype(np.int64)
     octave = np.full(high.shape, 15, np.int64)
     for k in range(15):

@@ -1,1 +1,4 @@
-"""Tidemill in gates: one file per slice, streams, sequencer, top. Built from a `tidemill.chip.Chip`."""
+"""Tidemill in gates: one file per slice, streams, sequencer, top.
+
+Built from a `tidemill.chip.Chip`.
+"""

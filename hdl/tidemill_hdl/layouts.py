@@ -9,9 +9,14 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
-
-
-__all__ = ["FaultSignature", "HostSignature", "IssueSignature", "RunSignature", "byte_vector", "vector"]
+__all__ = [
+    "FaultSignature",
+    "HostSignature",
+    "IssueSignature",
+    "RunSignature",
+    "byte_vector",
+    "vector",
+]
 
 
 def vector(chip, bits=16):
@@ -27,8 +32,8 @@ def byte_vector(chip):
 class IssueSignature(wiring.Signature):
     """One queue's instruction port, seen from the ICU.
 
-    Members: `valid` and, one per payload field of the queue, a signal of that name (`op` included when
-    the queue has several operations). Memory addresses are final: the base is already added.
+    Members: `valid` and, one per payload field of the queue, a signal of that name (`op` included
+    when the queue has several operations). Memory addresses are final: the base is already added.
     """
 
     def __init__(self, queue, chip):
@@ -54,8 +59,9 @@ class RunSignature(wiring.Signature):
                 "vocab": Out(17),
                 "eps": Out(32),
                 "seed": Out(32),
-                # pulse: a run starts (noise and scalar file take their initial values); pulse: abort
+                # pulse: a run starts (noise and scalar file take their initial values)
                 "start": Out(1),
+                # pulse: abort
                 "abort": Out(1),
             }
         )
@@ -84,5 +90,3 @@ class FaultSignature(wiring.Signature):
 
     def __init__(self):
         super().__init__({"kind": Out(3)})
-
-
