@@ -1,0 +1,55 @@
+"""Helpers of every pipeline: delay lines named by stage, balanced trees, symmetric saturation.
+
+Timing rule: a tree over n terms is visible `(log2(n) + 1) // 2` cycles after its terms (`Chip.tree_latency`
+for n = lanes): a register after every second operator level and after the last one.
+"""
+
+from amaranth import *
+from amaranth.utils import exact_log2
+
+__all__ = ["pipe", "saturate", "tree_reduce"]
+
+
+def pipe(m, name, value, first, last, *, clear=None):
+    """Registers `s{k}_{name}` for k in `first`..`last`; `value` is visible in stage `first - 1`.
+
+    Returns a dict from stage to signal. With `clear` the registers reset to 0 and a cycle with `clear`
+    empties all of them (valid bits); without it they hold data and have no reset.
+    """
+    stages = {}
+    for k in range(first, last + 1):
+        stages[k] = Signal.like(value, name=f"s{k}_{name}", reset_less=clear is None)
+        m.d.sync += stages[k].eq(value if clear is None else Mux(clear, 0, value))
+        value = stages[k]
+    return stages
+
+
+def saturate(x, bits):
+    """`numerics.saturate` of signal `x` to `bits` bits: the lowest code is never a result.
+
+    Only for a Signal (it is used several times).
+    """
+    sign = x[-1]
+    rest = x[bits - 1 :]
+    fits = rest.all() | ~rest.any()
+    lowest = sign & ~x[: bits - 1].any()
+    bound = Cat(1, (~sign).replicate(bits - 2), sign)
+    return Mux(fits, Cat(x[0] | lowest, x[1:bits]), bound).as_signed()
+
+
+def tree_reduce(m, name, terms, operator):
+    """Combine a power of two of `terms` pairwise with `operator(a, b)`, which returns a value.
+
+    `terms` are Signals; the operator may use its arguments more than once. Lower indices stay on the left.
+    """
+    levels = exact_log2(len(terms))
+    for level in range(1, levels + 1):
+        domain = m.d.sync if level % 2 == 0 or level == levels else m.d.comb
+        nodes = []
+        for k in range(0, len(terms), 2):
+            value = Value.cast(operator(terms[k], terms[k + 1]))
+            node = Signal(value.shape(), name=f"{name}_l{level}_{k // 2}", reset_less=True)
+            domain += node.eq(value)
+            nodes.append(node)
+        terms = nodes
+    return terms[0]
