@@ -35,7 +35,7 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	./check
-	$(BIN)/python -m pytest -m "" -n $(JOBS) --dist worksteal --durations 15 $(ARGS)
+	$(BIN)/python -m pytest -m "" -n $(JOBS) --dist loadgroup --durations 15 $(ARGS)
 
 check: $(STAMP)
 	./check

@@ -12,6 +12,9 @@ import pytest
 from cocotb_tools.check_results import get_results
 from cocotb_tools.runner import get_runner
 
+# The builds are shared, so one process of a parallel run takes them all.
+pytestmark = pytest.mark.xdist_group("canary")
+
 TIMESCALE = ("1ns", "1ps")
 
 VERILOG = """
