@@ -1,0 +1,1 @@
+"""Checkpoint to program: lowering, list schedule, emission, checker, assembler text."""
