@@ -1,0 +1,258 @@
+"""MXM: every cycle a whole weight plane meets one activation vector.
+
+    stage  0           1            2, 3, 4      5         6..            X = 5 + tree   X + 1
+    MAC    activation  s1_act,      multipliers  routing   adder trees,   old + sum,     new value
+           file read   planes in                 register  2 levels a     written        is readable
+                                                           register
+
+    LW     t: stream in    t + 1: a MAC reads the new vector
+    ACC    t: file read    t + 1: e_acc
+
+Timing rule: cycle k of a MAC dispatched at t is in stage 0 at t + k; an accumulator has its new
+value X + 1 = 6 + tree_latency cycles later. One MAC cycle, one LW and one ACC per cycle, always.
+"""
+
+from amaranth import *
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
+
+from tidemill.isa import QUEUE_INDEX, QUEUES
+
+from .delay import Delay
+from .layouts import IssueSignature, byte_vector, vector
+from .multiplier import Multiplier, mult18x18d
+from .regfile import RegFile
+
+__all__ = ["Mxm"]
+
+MAC, LOAD, DRAIN = (QUEUES[QUEUE_INDEX[name]] for name in ("MXM.C", "MXM.L", "MXM.A"))
+#: Width of a product int16 x int8.
+PRODUCT_WIDTH = 24
+#: Stage of the routing register between multipliers and trees.
+ROUTE = 1 + Multiplier.latency + 1
+
+
+class Mxm(wiring.Component):
+    """S dot products of L lanes per cycle, with activation and accumulator files.
+
+    A MAC instruction is spread over `ni` cycles here (`ni` 0 counts as 1); a next one that comes
+    sooner cuts it short. ROWS walks through activations abc + i into one group, COLS through
+    groups acc + i with one activation. Indices wrap modulo the file, sums modulo 2**32. A re-issue
+    (REPEAT) arrives with its own `abc`, `acc` and `fresh`: stepping them is the ICU's work. The
+    same group may be added to in consecutive cycles.
+
+    There is no abort: a MAC under way ends by itself or by the next one, and what it leaves in the
+    accumulators is of no use to a new run.
+
+    Parameters
+    ----------
+    chip : Chip
+        Shape, files, tree latency.
+    primitives : bool
+        Multipliers as ECP5 MULT18X18D instances; Verilator cannot simulate them.
+
+    Members
+    -------
+    c, l, a : In(IssueSignature)
+        Instruction ports of queues MXM.C, MXM.L and MXM.A.
+    w_a, w_v : In(vector)
+        Sources of LW, sampled at dispatch: `src` 0 is `w_a`, 1 is `w_v`.
+    planes : In(ArrayLayout(byte_vector, S))
+        Weights, sampled one cycle after each MAC cycle.
+    e_acc : Out(vector of int32)
+        Accumulator vector, one cycle after ACC; keeps its value until the next one.
+    """
+
+    def __init__(self, chip, primitives=False):
+        self.chip = chip
+        self.primitives = primitives
+        self.group_layout = data.ArrayLayout(signed(32), chip.weight_streams)
+        self.act_file = RegFile(chip.act_depth, vector(chip), granularity=1)
+        # group g: bank g mod subs, row g div subs; read ports: 0 to add, 1 for ACC
+        self.acc_file = [
+            RegFile(chip.acc_depth, self.group_layout, reads=2) for _ in range(chip.subs)
+        ]
+        super().__init__(
+            {
+                "c": In(IssueSignature(MAC, chip)),
+                "l": In(IssueSignature(LOAD, chip)),
+                "a": In(IssueSignature(DRAIN, chip)),
+                "w_a": In(vector(chip)),
+                "w_v": In(vector(chip)),
+                "planes": In(data.ArrayLayout(byte_vector(chip), chip.weight_streams)),
+                "e_acc": Out(vector(chip, 32)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+
+        m.submodules.act_file = self.act_file
+        for b, bank in enumerate(self.acc_file):
+            m.submodules[f"acc_file_{b}"] = bank
+
+        self._load(m)
+        s0_abc, s0_control = self._expand(m)
+        s1_act = Signal(vector(self.chip), reset_less=True)
+        m.d.comb += self.act_file.r_addr[0].eq(s0_abc)
+        m.d.sync += s1_act.eq(self.act_file.r_data[0])
+        sums = [self._tree(m, s, p) for s, p in enumerate(self._products(m, s1_act))]
+        self._accumulate(m, s0_control, sums)
+        self._drain(m)
+
+        return m
+
+    def _load(self, m):
+        """LW: lane n is in the block if n >> mlog is midx."""
+        lanes = range(self.chip.lanes)
+        # one mask per block size; a block of all lanes and more comes last
+        midx = self.l.midx if self.chip.lane_bits else Const(0)
+        l_masks = Signal(data.ArrayLayout(len(lanes), self.chip.lane_bits + 1))
+        l_mask = Signal(len(lanes))
+        for k in range(len(l_masks)):
+            m.d.comb += l_masks[k].eq(Cat(midx == n >> k for n in lanes))
+        with m.Switch(self.l.mlog):
+            for k in range(self.chip.lane_bits):
+                with m.Case(k):
+                    m.d.comb += l_mask.eq(l_masks[k])
+            with m.Default():
+                m.d.comb += l_mask.eq(l_masks[-1])
+
+        l_data = Signal(vector(self.chip))
+        m.d.comb += [
+            l_data.eq(Mux(self.l.src, self.w_v, self.w_a)),
+            self.act_file.w_en.eq(Mux(self.l.valid, l_mask | self.l.zero.replicate(len(lanes)), 0)),
+            self.act_file.w_addr.eq(self.l.dst),
+            *(self.act_file.w_data[n].eq(Mux(l_mask[n], l_data[n], 0)) for n in lanes),
+        ]
+
+    def _expand(self, m):
+        """Stage 0: the instruction's own cycle, then what it left for the cycles after it."""
+        s0 = Signal(
+            data.StructLayout(
+                {
+                    "left": self.c.ni.shape(),
+                    "cols": 1,
+                    "abc": self.c.abc.shape(),
+                    "group": self.c.acc.shape(),
+                    "fresh": 1,
+                }
+            )
+        )
+        rest = Signal.like(s0, reset_less=True)
+        more = Signal()
+        control = Signal(
+            data.StructLayout({"valid": 1, "fresh": 1, "group": self.c.acc.shape()}),
+            name="s0_control",
+        )
+        with m.If(self.c.valid):
+            m.d.comb += [
+                s0.left.eq(self.c.ni),
+                s0.cols.eq(self.c.op == MAC.op("COLS").code),
+                s0.abc.eq(self.c.abc),
+                s0.group.eq(self.c.acc),
+                s0.fresh.eq(self.c.fresh),
+            ]
+        with m.Else():
+            m.d.comb += s0.eq(rest)
+        m.d.comb += [
+            control.valid.eq(self.c.valid | more),
+            control.fresh.eq(s0.fresh),
+            control.group.eq(s0.group),
+        ]
+        m.d.sync += [
+            more.eq(control.valid & (s0.left > 1)),
+            rest.left.eq(s0.left - 1),
+            rest.cols.eq(s0.cols),
+            rest.abc.eq(s0.abc + ~s0.cols),
+            rest.group.eq(s0.group + s0.cols),
+            rest.fresh.eq(s0.fresh & s0.cols),
+        ]
+        return s0.abc, control
+
+    def _products(self, m, s1_act):
+        """L products per stream, after the routing register."""
+        lanes = range(self.chip.lanes)
+        layout = data.ArrayLayout(signed(PRODUCT_WIDTH), self.chip.lanes)
+        s2_act = Signal.like(s1_act, reset_less=True)
+        s2_planes = Signal.like(self.planes, reset_less=True)
+        if not self.primitives:
+            m.d.sync += [s2_act.eq(s1_act), s2_planes.eq(self.planes)]
+
+        routed = []
+        for s in range(self.chip.weight_streams):
+            s4_products = Signal(layout, name=f"s4_products_{s}", reset_less=True)
+            s5_products = Signal(layout, name=f"s5_products_{s}", reset_less=True)
+            if self.primitives:
+                for n in lanes:
+                    m.submodules[f"mult_{s}_{n}"] = mult18x18d(
+                        s1_act[n], self.planes[s][n], s4_products[n]
+                    )
+            else:
+                s3_products = Signal(layout, name=f"s3_products_{s}", reset_less=True)
+                m.d.sync += [
+                    *(s3_products[n].eq(s2_act[n] * s2_planes[s][n]) for n in lanes),
+                    s4_products.eq(s3_products),
+                ]
+            m.d.sync += s5_products.eq(s4_products)
+            routed.append(s5_products)
+        return routed
+
+    def _tree(self, m, s, terms):
+        """Balanced sum of the terms; a register after every second level, counted from the root."""
+        for level in reversed(range(self.chip.lane_bits)):
+            layout = data.ArrayLayout(
+                signed(PRODUCT_WIDTH + self.chip.lane_bits - level), 1 << level
+            )
+            sums = Signal(layout, name=f"tree_{s}_{level}", reset_less=True)
+            domain = m.d.comb if level & 1 else m.d.sync
+            domain += [sums[n].eq(terms[2 * n] + terms[2 * n + 1]) for n in range(1 << level)]
+            terms = sums
+        return terms[0]
+
+    def _accumulate(self, m, s0_control, sums):
+        """Stages O (old value out of the file) and X = O + 1 (sum into the file)."""
+        sub_bits = exact_log2(self.chip.subs)
+        m.submodules.control = control = Delay(
+            s0_control.shape(), ROUTE + self.chip.tree_latency - 1
+        )
+
+        o = control.o
+        o_again = Signal()
+        x = Signal.like(o)
+        x_old = Signal(self.group_layout, reset_less=True)
+        x_new = Signal(self.group_layout)
+
+        m.d.comb += [
+            control.i.eq(s0_control),
+            o_again.eq(x.valid & (x.group == o.group)),
+            *(x_new[s].eq(x_old[s] + value) for s, value in enumerate(sums)),
+        ]
+        m.d.sync += x.eq(o)
+        # a group that is being written now is not yet in the file
+        with m.If(o.fresh):
+            m.d.sync += x_old.eq(0)
+        with m.Elif(o_again):
+            m.d.sync += x_old.eq(x_new)
+        with m.Else():
+            m.d.sync += x_old.eq(
+                Array(bank.r_data[0] for bank in self.acc_file)[o.group[:sub_bits]]
+            )
+        for b, bank in enumerate(self.acc_file):
+            m.d.comb += [
+                bank.r_addr[0].eq(o.group[sub_bits:]),
+                bank.w_en.eq(x.valid & (x.group[:sub_bits] == b)),
+                bank.w_addr.eq(x.group[sub_bits:]),
+                bank.w_data.eq(x_new),
+            ]
+
+    def _drain(self, m):
+        """ACC: the banks side by side are a vector."""
+        streams = self.chip.weight_streams
+        a1_acc = Signal(vector(self.chip, 32), reset_less=True)
+        for b, bank in enumerate(self.acc_file):
+            m.d.comb += bank.r_addr[1].eq(self.a.slot)
+            with m.If(self.a.valid):
+                m.d.sync += [a1_acc[b * streams + s].eq(bank.r_data[1][s]) for s in range(streams)]
+        m.d.comb += self.e_acc.eq(a1_acc)
