@@ -166,8 +166,9 @@ class _Layer(_Segment):
     def cosine(self, name: str, pair: tuple[int, int], at: int, **where: Any) -> None:
         """The last pass of a rotation: value * cosine + partner * sine."""
         self.b.vxm(
-            f"{name} cos", "cos", ta=pair[0], tc=pair[1], mem=self.rope("cos", at % self.geo.head_vecs), **where
-        )
+            f"{name} cos", "cos_t" if "td" in where else "cos", ta=pair[0], tc=pair[1],
+            mem=self.rope("cos", at % self.geo.head_vecs), **where,
+        )  # fmt: skip
 
     # Parts -------------------------------------------------------------------------------------
 
@@ -196,11 +197,14 @@ class _Layer(_Segment):
             for i, pair in enumerate(self.rotated("k", acc, tm, r0 % geo.head_vecs)):
                 unit, c = divmod(r0 + i, geo.head_vecs)
                 dest = Dest(mem_w=("WRITE", mem.k[unit] + c, Base.POS, 0, Region([("K", unit)])))
-                t = pair[0] if self.doublings else None
-                self.cosine("k", pair, r0 + i, td=t, dest=None if self.doublings else dest)
-                for k in range(self.doublings):
-                    end = k == self.doublings - 1
-                    b.vxm("k double", "double", ta=t, tc=t, td=t, dest=dest if end else None)
+                if not self.doublings:
+                    self.cosine("k", pair, r0 + i, dest=dest)
+                else:
+                    t = pair[0]
+                    self.cosine("k", pair, r0 + i, td=t)
+                    for k in range(self.doublings):
+                        end = k == self.doublings - 1
+                        b.vxm("k double", "double", ta=t, tc=t, td=t, dest=dest if end else None)
                 b.free_t(*pair)
 
     def queries(self) -> None:

@@ -39,6 +39,7 @@ TEMPLATES: dict[str, Template] = {
     "sin": Template(ASrc.WS, BSrc.WA, wt=True),
     "sin_t": Template(ASrc.T, BSrc.WA, wt=True),
     "cos": Template(ASrc.T, BSrc.WA, c=True),
+    "cos_t": Template(ASrc.T, BSrc.WA, c=True, wt=True),
     "score": Template(ASrc.ACC, BSrc.SCALAR, mask=Mask.POS_MIN, red=Red.MAX),
     "exp": Template(ASrc.WA, func=Func.EXP, mask=Mask.POS_ZERO, red=Red.SUM),
     "attend": Template(ASrc.ACC, BSrc.SCALAR, shift=-8, dyn=True),
@@ -202,6 +203,8 @@ class Builder:
         mem_at is "SXM"); gather: MEM_W row for BYTE; into/at: append to an existing op at an offset.
         """
         t = TEMPLATES[template]
+        if t.wt != (td is not None):
+            raise ValueError(f"{name}: template {template} and T destination {td} disagree")
         hop, d = self.hop, self._d
         slots = [
             Slot(
