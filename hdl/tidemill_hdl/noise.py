@@ -1,7 +1,7 @@
 """Noise: one xorshift32 generator per lane, giving 14-bit Gumbel codes (`numerics.gumbel_code`).
 
-Timing rule: a `step` in cycle t makes `code` the code of the new state from t + 1 on, until the next step.
-A `start` in cycle t loads the seeds; steps may follow from t + 1 on.
+Timing rule: a `step` in cycle t makes `code` the code of the new state from t + 1 on, until the
+next step. A `start` in cycle t loads the seeds; steps may follow from t + 1 on.
 
 The register holds the state *after* the next step, so a step only counts leading zeros.
 """

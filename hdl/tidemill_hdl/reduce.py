@@ -1,7 +1,7 @@
 """Helpers of every pipeline: delay lines named by stage, balanced trees, symmetric saturation.
 
-Timing rule: a tree over n terms is visible `(log2(n) + 1) // 2` cycles after its terms (`Chip.tree_latency`
-for n = lanes): a register after every second operator level and after the last one.
+Timing rule: a tree over n terms is visible `(log2(n) + 1) // 2` cycles after its terms
+(`Chip.tree_latency` for n = lanes): a register after every second operator level and the last one.
 """
 
 from amaranth import *
@@ -13,8 +13,8 @@ __all__ = ["pipe", "saturate", "tree_reduce"]
 def pipe(m, name, value, first, last, *, clear=None):
     """Registers `s{k}_{name}` for k in `first`..`last`; `value` is visible in stage `first - 1`.
 
-    Returns a dict from stage to signal. With `clear` the registers reset to 0 and a cycle with `clear`
-    empties all of them (valid bits); without it they hold data and have no reset.
+    Returns a dict from stage to signal. With `clear` the registers reset to 0 and a cycle with
+    `clear` empties all of them (valid bits); without it they hold data and have no reset.
     """
     stages = {}
     for k in range(first, last + 1):
@@ -40,7 +40,8 @@ def saturate(x, bits):
 def tree_reduce(m, name, terms, operator):
     """Combine a power of two of `terms` pairwise with `operator(a, b)`, which returns a value.
 
-    `terms` are Signals; the operator may use its arguments more than once. Lower indices stay on the left.
+    `terms` are Signals; the operator may use its arguments more than once. Lower indices stay on
+    the left.
     """
     levels = exact_log2(len(terms))
     for level in range(1, levels + 1):

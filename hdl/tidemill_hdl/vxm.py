@@ -1,11 +1,12 @@
-"""VXM: one template-driven pass per cycle over all lanes; scalar file, maximum file, token register.
+"""VXM: one template-driven pass per cycle over all lanes; scalar and maximum file, token register.
 
-Timing rule: a pass visible at `i` in cycle t samples its operands in t + 1 and its addend in t + 8; its result
-is on `e_v` and `w_v` in t + 11 and in T from t + 12 on (`isa.Timing`). The table of stages is in
-`docs/architecture.md`. Nothing stalls; only valid bits are reset, and cleared by `run.abort`.
+Timing rule: a pass visible at `i` in cycle t samples its operands in t + 1 and its addend in t + 8;
+its result is on `e_v` and `w_v` in t + 11 and in T from t + 12 on (`isa.Timing`). The table of
+stages is in `docs/architecture.md`. Nothing stalls; only valid bits are reset, and cleared by
+`run.abort`.
 
-The element counter restarts at 0 with `first` and advances by one, before it is used, with every later pass
-that masks or takes an arg-maximum.
+The element counter restarts at 0 with `first` and advances by one, before it is used, with every
+later pass that masks or takes an arg-maximum.
 """
 
 from amaranth import *
@@ -20,14 +21,13 @@ from .noise import Noise
 from .reduce import pipe
 from .vxm_lanes import VxmLanes
 from .vxm_reduce import INDEX_BITS, VxmReduce
-from .vxm_scalar import VxmScalar
+from .vxm_scalar import ScalarFile, VxmScalar
 
 __all__ = ["Vxm"]
 
 TEMPLATE = data.StructLayout(
     {name: signed(width) if name == "shift" else width for name, width in Template.LAYOUT}
 )
-SCALAR = data.StructLayout({"mant": 16, "exp": signed(6)})
 
 
 class Vxm(wiring.Component):
@@ -76,10 +76,13 @@ class Vxm(wiring.Component):
         m.submodules.noise = noise = Noise(self._chip)
         m.submodules.reduce = reduce = VxmReduce(self._chip)
         m.submodules.scalar = scalar = VxmScalar(self._primitives)
+        m.submodules.scalar_file = file = ScalarFile()
         m.submodules.templates = templates = Memory(shape=TEMPLATE, depth=32, init=[])
 
         connect(m, flipped(self.lane_table), lanes.table)
         connect(m, flipped(self.scalar_table), scalar.table)
+        connect(m, flipped(self.scalar_init), file.init)
+        connect(m, scalar.o, file.i)
         template_write = templates.write_port()
         template_read = templates.read_port(domain="comb")
         s0 = template_read.data
@@ -104,6 +107,7 @@ class Vxm(wiring.Component):
             scalar.sum.eq(reduce.sum),
             scalar.eps.eq(self.run.eps),
             scalar.abort.eq(self.run.abort),
+            file.start.eq(self.run.start),
             noise.start.eq(self.run.start),
             noise.seed.eq(self.run.seed),
             noise.step.eq(self.i.valid & (s0.a == ASrc.NOISE)),
@@ -121,12 +125,14 @@ class Vxm(wiring.Component):
         td = pipe(m, "td", self.i.td, 1, 11)
         s1_counter = self._mask(m, s0, lanes)
         counter = pipe(m, "counter", s1_counter, 2, 11)
-        self._scalar_file(m, s0, sx[1], scalar, lanes)
         m.d.comb += [
             lanes.s1_a.eq(pipe(m, "a", s0.a, 1, 1)[1]),
             lanes.s1_b.eq(pipe(m, "b", s0.b, 1, 1)[1]),
             lanes.s1_ta.eq(pipe(m, "ta", self.i.ta, 1, 1)[1]),
             lanes.s1_tb.eq(pipe(m, "tb", self.i.tb, 1, 1)[1]),
+            file.sx.eq(sx[1]),
+            lanes.s1_mant.eq(file.mant),
+            lanes.s2_shift.eq(self._shift(m, s0, file.exp)),
             reduce.max_addr.eq(mx[4]),
             lanes.s4_func.eq(func[4]),
             lanes.s4_top.eq(reduce.max_data),
@@ -180,47 +186,18 @@ class Vxm(wiring.Component):
         m.d.comb += [lanes.s10_mask.eq(s10_mask), lanes.s10_zero.eq(s10_zero)]
         return s1_counter
 
-    def _scalar_file(self, m, s0, s1_sx, scalar, lanes):
-        """Scalar file: results since the start of the run, over initial values; stage 1 reads it."""
-        m.submodules.scalar_init = initial = Memory(shape=SCALAR, depth=8, init=[])
-        m.submodules.scalar_file = file = Memory(shape=SCALAR, depth=8, init=[])
-        init_write = initial.write_port()
-        init_read = initial.read_port(domain="comb")
-        file_write = file.write_port()
-        file_read = file.read_port(domain="comb")
-        s1_entry = Signal(SCALAR)
-        s1_amount = Signal(signed(8))
-        s2_shift = Signal(5, reset_less=True)
+    def _shift(self, m, s0, s1_exp):
+        """Clamped right shift of operand A, visible in stage 2."""
         shift = pipe(m, "shift", s0.shift, 1, 1)
         dyn = pipe(m, "dyn", s0.dyn, 1, 1)
-        written = Signal(8)
+        s1_amount = Signal(signed(8))
+        s2_shift = Signal(5, reset_less=True)
 
-        m.d.comb += [
-            init_write.en.eq(self.scalar_init.en & self.scalar_init.we),
-            init_write.addr.eq(self.scalar_init.addr),
-            init_write.data.as_value().eq(self.scalar_init.wdata),
-            init_read.addr.eq(s1_sx),
-            file_write.en.eq(scalar.write),
-            file_write.addr.eq(scalar.write_sx),
-            file_write.data.mant.eq(scalar.mant),
-            file_write.data.exp.eq(scalar.exp),
-            file_read.addr.eq(s1_sx),
-        ]
-        with m.If(self.run.start):
-            m.d.sync += written.eq(0)
-        with m.Elif(scalar.write):
-            m.d.sync += written.bit_select(scalar.write_sx, 1).eq(1)
-
-        m.d.comb += [
-            s1_entry.eq(Mux(written.bit_select(s1_sx, 1), file_read.data, init_read.data)),
-            s1_amount.eq(shift[1] + Mux(dyn[1], s1_entry.exp, 0)),
-            lanes.s1_mant.eq(s1_entry.mant),
-            lanes.s2_shift.eq(s2_shift),
-        ]
+        m.d.comb += s1_amount.eq(shift[1] + Mux(dyn[1], s1_exp, 0))
         with m.If(s1_amount < 0):
             m.d.sync += s2_shift.eq(0)
         with m.Elif(s1_amount > 31):
             m.d.sync += s2_shift.eq(31)
         with m.Else():
             m.d.sync += s2_shift.eq(s1_amount)
-        return m
+        return s2_shift

@@ -1,8 +1,8 @@
-"""Compound pipelines of the VXM, all lanes in one component: `numerics.preshift`, `compound` and the table.
+"""Compound pipelines of the VXM, all lanes in one component: shift, table or multiply, add, mask.
 
-Timing rule: stage k is cycle t + k of the pass dispatched at t; a control port `s{k}_...` belongs to the pass
-in stage k. Operands are sampled in stage 1, addend C in stage 8; the result is on `e_v` in stage 11 and in T
-from stage 12 on. One pass per cycle.
+Timing rule: stage k is cycle t + k of the pass dispatched at t; a control port `s{k}_...` belongs
+to the pass in stage k. Operands are sampled in stage 1, addend C in stage 8; the result is on `e_v`
+in stage 11 and in T from stage 12 on. One pass per cycle. Arithmetic is that of `numerics`.
 
     1  select A and B            5  table data, multiplier operands
     2  coarse shift              6..8  multiplier
@@ -90,11 +90,8 @@ class VxmLanes(wiring.Component):
         m.submodules.temps = temps = Memory(
             shape=vector(self._chip), depth=self._chip.temp_depth, init=[]
         )
-        # One memory with a read port per lane: a block RAM per lane after synthesis.
-        m.submodules.table = table = Memory(shape=32, depth=512, init=[], attrs={"no_rw_check": 1})
         read_a, read_b, read_c = (temps.read_port(domain="comb") for _ in range(3))
         write_t = temps.write_port()
-        host = table.write_port()
 
         m.d.comb += [
             read_a.addr.eq(self.s1_ta),
@@ -103,15 +100,10 @@ class VxmLanes(wiring.Component):
             write_t.en.eq(self.s11_write),
             write_t.addr.eq(self.s11_td),
             write_t.data.eq(self.e_v),
-            host.en.eq(self.table.en & self.table.we),
-            host.addr.eq(self.table.addr),
-            host.data.eq(self.table.wdata),
         ]
 
         s1_self = Signal()
-        s5_func = Signal(2)
         m.d.comb += s1_self.eq(self.s1_b == BSrc.SELF)
-        m.d.sync += s5_func.eq(self.s4_func)
         is_self = pipe(m, "self", s1_self, 2, 2)
         is_table = pipe(m, "table", self.s4_func != Func.NONE, 5, 8)
         for lane in range(self._chip.lanes):
@@ -120,7 +112,7 @@ class VxmLanes(wiring.Component):
             b = pipe(m, f"b_{lane}", s3_b, 4, 5)
             pre = pipe(m, f"pre_{lane}", s4_pre, 5, 5)
 
-            lookup = table.read_port()
+            lookup = self._table(m, lane)
             s5_frac = self._address(m, lane, s4_pre, lookup.addr)
             base = pipe(m, f"base_{lane}", lookup.data[:16].as_signed(), 6, 8)
             slope = lookup.data[16:].as_signed()
@@ -136,6 +128,23 @@ class VxmLanes(wiring.Component):
             m.d.sync += s9_add.eq(Mux(is_table[8], base[8], Mux(self.s8_c, read_c.data[lane], 0)))
             self._result(m, lane, s9_product, s9_add)
         return m
+
+    def _table(self, m, lane):
+        """Read port of the lane's table.
+
+        One memory with a port per lane would read better, but yosys 0.70 runs out of memory
+        (`memory_libmap`) on its way to the same block RAMs.
+        """
+        m.submodules[f"table_{lane}"] = table = Memory(
+            shape=32, depth=512, init=[], attrs={"no_rw_check": 1}
+        )
+        host = table.write_port()
+        m.d.comb += [
+            host.en.eq(self.table.en & self.table.we),
+            host.addr.eq(self.table.addr),
+            host.data.eq(self.table.wdata),
+        ]
+        return table.read_port()
 
     def _operands(self, m, lane, t_a, t_b):
         """Stage 1: A (32 bits) and B (18 bits, except SELF)."""
@@ -168,7 +177,7 @@ class VxmLanes(wiring.Component):
         return s2_a, s2_b
 
     def _preshift(self, m, lane, s2_a, s2_b, s2_self):
-        """Stages 2 and 3: A shifted right, rounded and saturated to 18 bits (visible in 4); B (in 3)."""
+        """Stages 2, 3: A shifted right, rounded, saturated to 18 bits (visible in 4); B (in 3)."""
         s3_b = Signal(signed(18), name=f"s3_b_{lane}", reset_less=True)
         # one bit more at the bottom: the last one shifted out
         s3_x = Signal(signed(33), name=f"s3_x_{lane}", reset_less=True)
@@ -190,7 +199,7 @@ class VxmLanes(wiring.Component):
         m.d.comb += [
             s3_y.eq(s3_x >> s3_fine),
             s3_sum.eq(s3_y[1:].as_signed() + s3_y[0]),
-            # bits above the 18 that differ from the sign; the lowest three may still be shifted away
+            # bits above the 18 that differ from the sign; the lowest three may be shifted away
             s3_guard.eq(s3_x[18:32] ^ sign.replicate(14)),
             s3_over.eq(s3_guard[3:].any() | (s3_guard[:3] & keep).any() | (~sign & s3_sum[17])),
             s3_lowest.eq(sign & ~s3_y[:18].any()),
@@ -205,7 +214,7 @@ class VxmLanes(wiring.Component):
         return s4_pre, s3_b
 
     def _address(self, m, lane, s4_pre, s4_address):
-        """Stage 4: table address; the upper 8 bits of the fraction (the lower are 0), visible in 5."""
+        """Stage 4: table address; upper 8 bits of the fraction (the lower are 0), visible in 5."""
         s4_diff = Signal(signed(19), name=f"s4_diff_{lane}")
         s4_exp = Signal(14, name=f"s4_exp_{lane}")
         s4_silu = Signal(16, name=f"s4_silu_{lane}")

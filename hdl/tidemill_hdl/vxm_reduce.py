@@ -1,7 +1,7 @@
 """Reductions of the VXM over lanes and, since `first`, over passes; the maximum file.
 
-Timing rule: a pass is visible at `results` and `terms` in stage 11 (t + 11); the running sum, maximum and
-arg-maximum with it in t + 12 + tree_latency. One pass per cycle.
+Timing rule: a pass is visible at `results` and `terms` in stage 11 (t + 11); the running sum,
+maximum and arg-maximum with it in t + 12 + tree_latency. One pass per cycle.
 
 Sums, maxima and arg-maxima each keep a running register; `first` restarts the one its pass uses.
 """

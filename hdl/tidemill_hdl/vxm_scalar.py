@@ -1,7 +1,7 @@
-"""Scalar unit of the VXM: 1/x and 1/sqrt(x + EPS) of the running sum, `numerics.recip` and `numerics.rsqrt`.
+"""Scalar unit of the VXM: 1/x and 1/sqrt(x + EPS) of the running sum, and the scalar file.
 
-Timing rule: a sum visible in cycle u (stage 0) is written to the scalar file at the end of cycle u + 8 and
-reads from u + 9 on. One sum per cycle.
+Timing rule: a sum visible in cycle u (stage 0) is written to the scalar file at the end of cycle
+u + 8 and reads from u + 9 on. One sum per cycle. The functions are `numerics.recip` and `rsqrt`.
 
     u    + EPS (sum of squares)
     u+1  which bytes are not zero, leading zeros of each
@@ -13,7 +13,7 @@ reads from u + 9 on. One sum per cycle.
 """
 
 from amaranth import *
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
@@ -21,10 +21,79 @@ from .layouts import HostSignature
 from .multiplier import Multiplier
 from .reduce import pipe
 
-__all__ = ["SUM_BITS", "VxmScalar"]
+__all__ = ["SUM_BITS", "ScalarFile", "ScalarWrite", "VxmScalar"]
 
-#: Running sums; the functions are defined for 0 <= x < 2**40, a negative x counts as 1 as zero does.
+#: Running sums; functions take 0 <= x < 2**40, a negative x counts as 1 as zero does.
 SUM_BITS = 41
+#: mant * 2**-16 * 2**-exp
+SCALAR = data.StructLayout({"mant": 16, "exp": signed(6)})
+
+
+class ScalarWrite(wiring.Signature):
+    """A write to the scalar file."""
+
+    def __init__(self):
+        super().__init__({"en": Out(1), "sx": Out(3), "data": Out(SCALAR)})
+
+
+class ScalarFile(wiring.Component):
+    """Eight scalars: what was written since the start of the run, else the initial values.
+
+    Members
+    -------
+    init : `In(HostSignature())`
+        Host writes of initial values, while idle.
+    start : `In(1)`
+        Every entry takes its initial value.
+    i : `In(ScalarWrite())`
+        A write.
+    sx, mant, exp : `In(3)`, `Out(16)`, `Out(signed(6))`
+        Combinational read port.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "init": In(HostSignature()),
+                "start": In(1),
+                "i": In(ScalarWrite()),
+                "sx": In(3),
+                "mant": Out(16),
+                "exp": Out(signed(6)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.initial = initial = Memory(shape=SCALAR, depth=8, init=[])
+        m.submodules.file = file = Memory(shape=SCALAR, depth=8, init=[])
+        host = initial.write_port()
+        init_read = initial.read_port(domain="comb")
+        write = file.write_port()
+        read = file.read_port(domain="comb")
+        # LUT RAM cannot be filled in one cycle: these entries are newer than the initial values
+        written = Signal(8)
+        entry = Signal(SCALAR)
+
+        m.d.comb += [
+            host.en.eq(self.init.en & self.init.we),
+            host.addr.eq(self.init.addr),
+            host.data.as_value().eq(self.init.wdata),
+            init_read.addr.eq(self.sx),
+            write.en.eq(self.i.en),
+            write.addr.eq(self.i.sx),
+            write.data.eq(self.i.data),
+            read.addr.eq(self.sx),
+            entry.eq(Mux(written.bit_select(self.sx, 1), read.data, init_read.data)),
+            self.mant.eq(entry.mant),
+            self.exp.eq(entry.exp),
+        ]
+
+        with m.If(self.start):
+            m.d.sync += written.eq(0)
+        with m.Elif(self.i.en):
+            m.d.sync += written.bit_select(self.i.sx, 1).eq(1)
+        return m
 
 
 class VxmScalar(wiring.Component):
@@ -33,9 +102,9 @@ class VxmScalar(wiring.Component):
     Members
     -------
     valid, square, sx, sum : `In`
-        A sum, whether it is a sum of squares, and the scalar file entry for it; `eps` in the same cycle.
-    write, write_sx, mant, exp : `Out`
-        Write port of the scalar file, 8 cycles after `valid`.
+        A sum, whether it is one of squares, the scalar file entry for it; `eps` with them.
+    o : `Out(ScalarWrite())`
+        Write to the scalar file, 8 cycles after `valid`.
     abort : `In(1)`
         Forget everything in flight.
     table : `In(HostSignature())`
@@ -52,10 +121,7 @@ class VxmScalar(wiring.Component):
                 "sum": In(signed(SUM_BITS)),
                 "eps": In(32),
                 "abort": In(1),
-                "write": Out(1),
-                "write_sx": Out(3),
-                "mant": Out(16),
-                "exp": Out(6),
+                "o": Out(ScalarWrite()),
                 "table": In(HostSignature()),
             }
         )
@@ -97,15 +163,15 @@ class VxmScalar(wiring.Component):
         s8_value = Signal(34)
         m.d.comb += [
             s8_value.eq(multiplier.p + Cat(C(1 << 15, 16), base[8])),
-            self.mant.eq(Mux(s8_value[32], 0xFFFF, s8_value[16:32])),
-            self.exp.eq(exp[8]),
-            self.write.eq(valid[8]),
-            self.write_sx.eq(sx[8]),
+            self.o.en.eq(valid[8]),
+            self.o.sx.eq(sx[8]),
+            self.o.data.mant.eq(Mux(s8_value[32], 0xFFFF, s8_value[16:32])),
+            self.o.data.exp.eq(exp[8]),
         ]
         return m
 
     def _normalise(self, m):
-        """Stages 0 to 3: the 23 bits after the leading one, and its position; both visible in stage 4."""
+        """Stages 0 to 3: the 23 bits after the leading one, and its position (visible in 4)."""
         s1_x = Signal(signed(SUM_BITS + 1), reset_less=True)
         m.d.sync += s1_x.eq(self.sum + Mux(self.square, self.eps, 0))
 

@@ -2,6 +2,7 @@
 
 import pytest
 from amaranth.sim import Simulator
+
 from tidemill import numerics
 from tidemill.chip import CHIPS
 from tidemill_hdl.noise import Noise

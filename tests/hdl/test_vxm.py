@@ -6,6 +6,7 @@ import functools
 import numpy as np
 import pytest
 from amaranth.sim import Simulator
+
 from tidemill import numerics
 from tidemill.chip import Chip
 from tidemill.isa import ASrc, BSrc, Func, Mask, Red, Template, Timing
@@ -48,7 +49,7 @@ class File:
 
 
 class Twin:
-    """Passes in dispatch order; nothing here but `numerics`, `Timing` and the counters of the contract."""
+    """Passes in dispatch order, by `numerics`, `Timing` and the counters of the contract."""
 
     def __init__(self, chip):
         self.chip = chip

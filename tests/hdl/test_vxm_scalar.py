@@ -2,6 +2,7 @@
 
 import numpy as np
 from amaranth.sim import Simulator
+
 from tidemill import numerics
 from tidemill_hdl.vxm_scalar import VxmScalar
 
@@ -46,10 +47,10 @@ def test_functions():
                 ctx.set(dut.eps, eps)
                 ctx.set(dut.sx, k % 8)
             ctx.set(dut.valid, k < len(jobs))
-            assert ctx.get(dut.write) == (k >= LATENCY)
-            got.append((ctx.get(dut.write_sx), ctx.get(dut.mant), ctx.get(dut.exp)))
+            assert ctx.get(dut.o.en) == (k >= LATENCY)
+            got.append((ctx.get(dut.o.sx), ctx.get(dut.o.data.mant), ctx.get(dut.o.data.exp) & 63))
             await ctx.tick()
-        assert ctx.get(dut.write) == 0
+        assert ctx.get(dut.o.en) == 0
 
     simulator = Simulator(dut)
     simulator.add_clock(1e-6)
@@ -76,7 +77,7 @@ def test_abort():
             await ctx.tick()
             ctx.set(dut.abort, 0)
             for _ in range(LATENCY + 2):
-                assert ctx.get(dut.write) == 0
+                assert ctx.get(dut.o.en) == 0
                 await ctx.tick()
 
     simulator = Simulator(dut)
