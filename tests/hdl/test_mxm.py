@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from amaranth.back import verilog
 from amaranth.sim import Simulator
+
 from tidemill.chip import CHIPS
 from tidemill.isa import QUEUE_INDEX, QUEUES
 from tidemill_hdl.multiplier import Multiplier
@@ -141,7 +142,7 @@ def test_random_programs(chip, extreme):
     choose = random.Random(chip.macs)
     cycles, left = 300, 0
     program = []
-    for t in range(cycles):
+    for _ in range(cycles):
         words = {}
         # LW and ACC in most cycles; MAC back to back or after a pause, none in the last cycles
         if choose.random() < 0.7:

