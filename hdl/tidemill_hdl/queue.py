@@ -227,7 +227,7 @@ class InstructionQueue(wiring.Component):
             m.d.sync += d_valid.eq(0)
 
         self.d_fault = Signal(isa.Fault)
-        parked = ~self.m_valid | (d_valid & d_ctrl)
+        parked = ~self.m_valid | (d_valid & d_ctrl & ~d_fresh)
         with m.If(self.check & ~parked):
             m.d.comb += self.d_fault.eq(isa.Fault.UNDERRUN)
         with m.Elif(d_valid & d_fresh & d_ctrl & d_bad):

@@ -166,7 +166,7 @@ def test_random_programs_back_to_back(queue, seed):
         words = random_program(queue, rng, rng.choice([1, 6, 18]), TIDES, BASES)
         issues, sync = model(queue, words, TIDES, bases)
         expected.update({at + t: payload for t, payload in issues.items()})
-        length = sync + isa.PARK_CYCLES + rng.choice([0, 0, 5])
+        length = sync + 1 + isa.PARK_CYCLES + rng.choice([0, 0, 5])
         segments.append((words, length))
         at += length
     issues, faults = run_segments(queue, segments, TIDES, bases)
@@ -194,8 +194,8 @@ def sxm(wait=0):
 
 
 def test_a_word_takes_one_cycle():
-    issues, faults = run_segments(SXM, [([sxm()] * 20 + [SYNC], 23)] * 2, TIDES)
-    assert list(issues) == [*range(20), *range(23, 43)]
+    issues, faults = run_segments(SXM, [([sxm()] * 20 + [SYNC], 24)] * 2, TIDES)
+    assert list(issues) == [*range(20), *range(24, 44)]
     assert faults == {}
 
 
@@ -218,14 +218,12 @@ def test_nop_idles_at_least_once(count, cycles):
 def test_underrun_when_not_parked_in_time():
     """SYNC one cycle late: the fault has the cycle in which the queue should have been parked."""
     words = [sxm()] * 5 + [SYNC]
-    issues, faults = run_segments(SXM, [(words, 8)] * 2, TIDES)
+    issues, faults = run_segments(SXM, [(words, 9)] * 2, TIDES)
     assert faults == {}
-    issues, faults = run_segments(SXM, [(words, 7)] * 2, TIDES)
-    assert faults == {
-        7 - isa.PARK_CYCLES: isa.Fault.UNDERRUN,
-        14 - isa.PARK_CYCLES: isa.Fault.UNDERRUN,
-    }
-    assert list(issues) == [0, 1, 2, 3, 4, 7, 8, 9, 10, 11]
+    issues, faults = run_segments(SXM, [(words, 8)] * 2, TIDES)
+    late = 8 - isa.PARK_CYCLES
+    assert faults == {late: isa.Fault.UNDERRUN, 8 + late: isa.Fault.UNDERRUN}
+    assert list(issues) == [0, 1, 2, 3, 4, 8, 9, 10, 11, 12]
 
 
 def test_underrun_cuts_the_segment_short():

@@ -1,0 +1,1 @@
+"""What runs a Tidemill program without the chip."""

