@@ -24,17 +24,24 @@ def pipe(m, name, value, first, last, *, clear=None):
     return stages
 
 
-def saturate(x, bits):
-    """`numerics.saturate` of signal `x` to `bits` bits: the lowest code is never a result.
+def saturate(m, name, x, bits, on=1):
+    """`numerics.saturate` of signal `x` to `bits` bits, or 0 where the bit `on` is 0.
 
-    Only for a Signal (it is used several times).
+    The lowest code is never a result. Written as AND and OR: an operand that is 0 where `on` is 1
+    can be ORed to it in the same LUT4.
     """
     sign = x[-1]
     rest = x[bits - 1 :]
-    fits = rest.all() | ~rest.any()
-    lowest = sign & ~x[: bits - 1].any()
-    bound = Cat(1, (~sign).replicate(bits - 2), sign)
-    return Mux(fits, Cat(x[0] | lowest, x[1:bits]), bound).as_signed()
+    fits = Signal(name=f"{name}_fits")
+    bound = Signal(name=f"{name}_bound")
+    lowest = Signal(name=f"{name}_lowest")
+    m.d.comb += [
+        fits.eq(on & (rest.all() | ~rest.any())),
+        bound.eq(on & ~(rest.all() | ~rest.any())),
+        lowest.eq(on & sign & ~x[: bits - 1].any()),
+    ]
+    edge = Cat(bound | lowest, (bound & ~sign).replicate(bits - 2), bound & sign)
+    return ((x[:bits] & fits.replicate(bits)) | edge).as_signed()
 
 
 def tree_reduce(m, name, terms, operator):

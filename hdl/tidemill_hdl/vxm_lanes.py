@@ -103,9 +103,11 @@ class VxmLanes(wiring.Component):
         ]
 
         s1_self = Signal()
+        s4_is = {f: Signal(name=f"s4_is_{f.name.lower()}") for f in Func}
+        m.d.comb += [signal.eq(self.s4_func == f) for f, signal in s4_is.items()]
         m.d.comb += s1_self.eq(self.s1_b == BSrc.SELF)
         is_self = pipe(m, "self", s1_self, 2, 2)
-        is_table = pipe(m, "table", self.s4_func != Func.NONE, 5, 8)
+        is_table = pipe(m, "table", ~s4_is[Func.NONE], 5, 8)
         for lane in range(self._chip.lanes):
             s2_a, s2_b = self._operands(m, lane, read_a.data[lane], read_b.data[lane])
             s4_pre, s3_b = self._preshift(m, lane, s2_a, s2_b, is_self[2])
@@ -113,7 +115,7 @@ class VxmLanes(wiring.Component):
             pre = pipe(m, f"pre_{lane}", s4_pre, 5, 5)
 
             lookup = self._table(m, lane)
-            s5_frac = self._address(m, lane, s4_pre, lookup.addr)
+            s5_frac = self._address(m, lane, s4_pre, s4_is, lookup.addr)
             base = pipe(m, f"base_{lane}", lookup.data[:16].as_signed(), 6, 8)
             slope = lookup.data[16:].as_signed()
             s6_x = Signal(signed(18), name=f"s6_x_{lane}", reset_less=True)
@@ -147,7 +149,7 @@ class VxmLanes(wiring.Component):
         return table.read_port()
 
     def _operands(self, m, lane, t_a, t_b):
-        """Stage 1: A (32 bits) and B (18 bits, except SELF)."""
+        """Stage 1: A (32 bits) and B (18 bits, 0 for SELF)."""
         s2_a = Signal(signed(32), name=f"s2_a_{lane}", reset_less=True)
         s2_b = Signal(signed(18), name=f"s2_b_{lane}", reset_less=True)
         with m.Switch(self.s1_a):
@@ -172,6 +174,8 @@ class VxmLanes(wiring.Component):
                 m.d.sync += s2_b.eq(self.w_s[lane])
             with m.Case(BSrc.SCALAR):
                 m.d.sync += s2_b.eq(self.s1_mant)
+            with m.Case(BSrc.SELF):
+                m.d.sync += s2_b.eq(0)
             with m.Default():
                 m.d.sync += s2_b.eq(numerics.ONE)
         return s2_a, s2_b
@@ -183,7 +187,7 @@ class VxmLanes(wiring.Component):
         s3_x = Signal(signed(33), name=f"s3_x_{lane}", reset_less=True)
         s3_fine = Signal(2, name=f"s3_fine_{lane}", reset_less=True)
         m.d.sync += [
-            s3_b.eq(Mux(s2_self, saturate(s2_a, 16), s2_b)),
+            s3_b.eq(s2_b | saturate(m, f"s2_self_{lane}", s2_a, 16, on=s2_self)),
             s3_x.eq(Cat(0, s2_a).as_signed() >> Cat(C(0, 2), self.s2_shift[2:])),
             s3_fine.eq(self.s2_shift[:2]),
         ]
@@ -213,28 +217,26 @@ class VxmLanes(wiring.Component):
         )
         return s4_pre, s3_b
 
-    def _address(self, m, lane, s4_pre, s4_address):
+    def _address(self, m, lane, s4_pre, s4_is, s4_address):
         """Stage 4: table address; upper 8 bits of the fraction (the lower are 0), visible in 5."""
         s4_diff = Signal(signed(19), name=f"s4_diff_{lane}")
         s4_exp = Signal(14, name=f"s4_exp_{lane}")
+        s4_gumbel = Signal(14, name=f"s4_gumbel_{lane}")
         s4_silu = Signal(16, name=f"s4_silu_{lane}")
         s5_frac = Signal(8, name=f"s5_frac_{lane}", reset_less=True)
+        is_exp, is_gumbel, is_silu = (s4_is[f] for f in (Func.EXP, Func.GUMBEL, Func.SILU))
+        # -2**14..-1 are the codes whose upper bits are all ones
+        in_range = is_exp & s4_diff[14:].all()
+        above = is_exp & ~s4_diff[-1]
+        base = Mux(is_gumbel, numerics.GUMBEL_BASE, Mux(is_silu, numerics.SILU_BASE, 0))
         m.d.comb += [
             s4_diff.eq(s4_pre - self.s4_top),
-            # -2**14..-1 are the codes whose upper bits are all ones
-            s4_exp.eq(Mux(s4_diff[14:].all(), s4_diff[:14], (~s4_diff[-1]).replicate(14))),
-            s4_silu.eq(saturate(s4_pre, 16) ^ 0x8000),
+            s4_exp.eq((s4_diff & in_range.replicate(14)) | above.replicate(14)),
+            s4_gumbel.eq(s4_pre & is_gumbel.replicate(14)),
+            s4_silu.eq(saturate(m, f"s4_silu_{lane}", s4_pre, 16, on=is_silu) ^ (is_silu << 15)),
+            s4_address.eq(base | s4_exp[7:] | s4_gumbel[7:] | s4_silu[8:]),
         ]
-        with m.Switch(self.s4_func):
-            with m.Case(Func.SILU):
-                m.d.comb += s4_address.eq(numerics.SILU_BASE | s4_silu[8:])
-                m.d.sync += s5_frac.eq(s4_silu[:8])
-            with m.Case(Func.GUMBEL):
-                m.d.comb += s4_address.eq(numerics.GUMBEL_BASE | s4_pre[7:14])
-                m.d.sync += s5_frac.eq(Cat(0, s4_pre[:7]))
-            with m.Default():
-                m.d.comb += s4_address.eq(numerics.EXP_BASE | s4_exp[7:])
-                m.d.sync += s5_frac.eq(Cat(0, s4_exp[:7]))
+        m.d.sync += s5_frac.eq(Cat(0, s4_exp[:7] | s4_gumbel[:7]) | s4_silu[:8])
         return s5_frac
 
     def _multiply(self, m, lane, s6_x, s6_y):
@@ -257,9 +259,10 @@ class VxmLanes(wiring.Component):
         s10_product = Signal(signed(TERM_BITS), name=f"s10_product_{lane}", reset_less=True)
         s10_result = Signal(signed(16), name=f"s10_result_{lane}")
         rounded = Cat(1, s9_product[16:]).as_signed() + Cat(s9_product[15], s9_add).as_signed()
-        masked = Mux(self.s10_zero, 0, numerics.MASKED)
+        keep = ~self.s10_mask[lane]
+        low = Mux(keep | self.s10_zero, 0, numerics.MASKED)
         m.d.sync += [s10_sum.eq(rounded >> 1), s10_product.eq(s9_product)]
-        m.d.comb += s10_result.eq(Mux(self.s10_mask[lane], masked, saturate(s10_sum, 16)))
+        m.d.comb += s10_result.eq(low | saturate(m, f"s10_sat_{lane}", s10_sum, 16, on=keep))
         m.d.sync += [
             self.e_v[lane].eq(s10_result),
             self.terms[lane].eq(Mux(self.s10_product, s10_product, s10_result)),

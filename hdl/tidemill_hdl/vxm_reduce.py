@@ -34,8 +34,8 @@ class VxmReduce(wiring.Component):
         The pass in stage 11: reduction (`isa.Red`), restart, file entries, element counter.
     results, terms : `In(vector(chip))`, `In(vector(chip, 34))`
         What MAX and ARGMAX, and what SUM and SUMSQ take.
-    max_addr, max_data : `In(2)`, `Out(signed(16))`
-        Combinational read port of the maximum file.
+    s3_mx, s4_max : `In(2)`, `Out(signed(16))`
+        Read port of the maximum file: the entry as it is in the cycle after its number.
     token : `Out(16)`
         Element index of the running arg-maximum.
     sum, sum_valid, sum_square, sum_sx : `Out`
@@ -56,8 +56,8 @@ class VxmReduce(wiring.Component):
                 "s11_counter": In(INDEX_BITS - chip.lane_bits),
                 "results": In(vector(chip)),
                 "terms": In(vector(chip, TERM_BITS)),
-                "max_addr": In(2),
-                "max_data": Out(signed(16)),
+                "s3_mx": In(2),
+                "s4_max": Out(signed(16)),
                 "token": Out(INDEX_BITS),
                 "sum": Out(signed(SUM_BITS)),
                 "sum_valid": Out(1),
@@ -105,9 +105,10 @@ class VxmReduce(wiring.Component):
             file_write.en.eq(is_max),
             file_write.addr.eq(mx),
             file_write.data.eq(new_max),
-            file_read.addr.eq(self.max_addr),
-            self.max_data.eq(file_read.data),
+            file_read.addr.eq(self.s3_mx),
         ]
+        # a register behind the file, which sees what is being written
+        m.d.sync += self.s4_max.eq(Mux(is_max & (mx == self.s3_mx), new_max, file_read.data))
         with m.If(is_max):
             m.d.sync += run_max.eq(new_max)
 
