@@ -174,40 +174,41 @@ class Mxm(wiring.Component):
     def _products(self, m, s1_act):
         """L products per stream, after the routing register."""
         lanes = range(self.chip.lanes)
-        layout = data.ArrayLayout(signed(PRODUCT_WIDTH), self.chip.lanes)
         s2_act = Signal.like(s1_act, reset_less=True)
         s2_planes = Signal.like(self.planes, reset_less=True)
         if not self.primitives:
             m.d.sync += [s2_act.eq(s1_act), s2_planes.eq(self.planes)]
 
+        def product(name):
+            return Signal(signed(PRODUCT_WIDTH), name=name, reset_less=True)
+
         routed = []
         for s in range(self.chip.weight_streams):
-            s4_products = Signal(layout, name=f"s4_products_{s}", reset_less=True)
-            s5_products = Signal(layout, name=f"s5_products_{s}", reset_less=True)
-            if self.primitives:
-                for n in lanes:
-                    m.submodules[f"mult_{s}_{n}"] = mult18x18d(
-                        s1_act[n], self.planes[s][n], s4_products[n]
-                    )
-            else:
-                s3_products = Signal(layout, name=f"s3_products_{s}", reset_less=True)
-                m.d.sync += [
-                    *(s3_products[n].eq(s2_act[n] * s2_planes[s][n]) for n in lanes),
-                    s4_products.eq(s3_products),
-                ]
-            m.d.sync += s5_products.eq(s4_products)
-            routed.append(s5_products)
+            s4 = [product(f"s4_product_{s}_{n}") for n in lanes]
+            s5 = [product(f"s5_product_{s}_{n}") for n in lanes]
+            for n in lanes:
+                if self.primitives:
+                    m.submodules[f"mult_{s}_{n}"] = mult18x18d(s1_act[n], self.planes[s][n], s4[n])
+                else:
+                    s3 = product(f"s3_product_{s}_{n}")
+                    m.d.sync += [s3.eq(s2_act[n] * s2_planes[s][n]), s4[n].eq(s3)]
+                m.d.sync += s5[n].eq(s4[n])
+            routed.append(s5)
         return routed
 
     def _tree(self, m, s, terms):
         """Balanced sum of the terms; a register after every second level, counted from the root."""
         for level in reversed(range(self.chip.lane_bits)):
-            layout = data.ArrayLayout(
-                signed(PRODUCT_WIDTH + self.chip.lane_bits - level), 1 << level
-            )
-            sums = Signal(layout, name=f"tree_{s}_{level}", reset_less=True)
-            domain = m.d.comb if level & 1 else m.d.sync
-            domain += [sums[n].eq(terms[2 * n] + terms[2 * n + 1]) for n in range(1 << level)]
+            sums = []
+            for n in range(1 << level):
+                total = Signal(
+                    signed(PRODUCT_WIDTH + self.chip.lane_bits - level),
+                    name=f"tree_{s}_{level}_{n}",
+                    reset_less=True,
+                )
+                domain = m.d.comb if level & 1 else m.d.sync
+                domain += total.eq(terms[2 * n] + terms[2 * n + 1])
+                sums.append(total)
             terms = sums
         return terms[0]
 
