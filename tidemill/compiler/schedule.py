@@ -24,6 +24,12 @@ from numpy.typing import NDArray
 
 __all__ = ["Op", "Region", "Schedule", "Scheduler", "Slot"]
 
+
+
+class OrderError(Exception):
+    """Queue orders taken at the reference n are impossible at another n."""
+
+
 Times = NDArray[np.int64]
 NEVER = np.int64(-(1 << 40))
 
@@ -195,15 +201,12 @@ class Scheduler:
 
         `parked`: cycles every queue must idle before the segment ends.
         """
-        orders = self._place()
-        edges = self._queue_edges(orders)
-        gaps: dict[tuple[int, int], int] = {}
-        while True:
-            self._relax(edges, gaps)
-            fixed = self._uneven_gaps(edges, gaps)
-            if not fixed:
-                break
-            gaps.update(fixed)
+        try:
+            self._time()
+        except OrderError:
+            # every lag and every occupancy grows with n: orders of the largest n serve them all
+            self.reference = self.sizes - 1
+            self._time()
         length = np.zeros(self.sizes, np.int64)
         for op in self.ops:
             np.maximum(length, op.start + op.last_visible, out=length)
@@ -213,14 +216,26 @@ class Scheduler:
                 )
         return Schedule(self.ops, length)
 
+    def _time(self) -> None:
+        edges = self._queue_edges(self._place())
+        gaps: dict[tuple[int, int], int] = {}
+        while True:
+            self._relax(edges, gaps)
+            fixed = self._uneven_gaps(edges, gaps)
+            if not fixed:
+                break
+            gaps.update(fixed)
+
     def _place(self) -> dict[str, list[tuple[int, int, Op, Slot]]]:
         n = self.reference
         taken: dict[str, list[tuple[int, int]]] = {}
         orders: dict[str, list[tuple[int, int, Op, Slot]]] = {}
         start = np.zeros(len(self.ops), np.int64)
         for op in self.ops:
+            # an edge that is not active at the reference binds the order all the same
             t = max(
-                int(lag[n]) + (int(start[p]) if p >= 0 else 0) for p, lag in op.preds.items()
+                int(lag[n] if lag[n] > NEVER else lag.max()) + (int(start[p]) if p >= 0 else 0)
+                for p, lag in op.preds.items()
             )
             spans = [
                 (taken.setdefault(s.queue, []), s.offset, int(s.occupancy(self.sizes)[n]))
@@ -272,8 +287,8 @@ class Scheduler:
                     moved = True
             if not moved:
                 break
-        else:  # pragma: no cover - a positive cycle would be a bug in the order
-            raise RuntimeError("the schedule has a cycle")
+        else:
+            raise OrderError
         for i, op in enumerate(self.ops):
             op.start = start[i]
 
