@@ -19,10 +19,10 @@ from tidemill.compiler.lower import (
     lower_head,
     lower_layer,
 )
-from tidemill.compiler.memory import Memory, build_memory
+from tidemill.compiler.memory import build_memory
 from tidemill.compiler.ops import TEMPLATES
-from tidemill.compiler.schedule import Schedule
-from tidemill.isa import QUEUES, Config, Seg
+from tidemill.compiler.report import gaps
+from tidemill.isa import QUEUES, Config
 from tidemill.model.quantise import QuantModel
 from tidemill.program import Program
 
@@ -136,7 +136,10 @@ def compile_model(
             "temperature_max": qm.max_temperature,
             "temperature_unit": 65535 / qm.max_temperature,
             "memory_map": {"MEM_W": mem.w.map, "MEM_A": mem.a.map},
-            "mxm": _mxm_cycles(embed, layer, head),
+            "geometry": {
+                f.name: getattr(geo, f.name) for f in dataclasses.fields(geo) if f.name != "chip"
+            },
+            "gaps": gaps(layer, min(geo.n_max, -(-64 // chip.lanes))),
             **(info or {}),
         },
     )
@@ -144,20 +147,3 @@ def compile_model(
 
 def _needs_clear(geo: Geometry) -> bool:
     return geo.heads * geo.head_pad != geo.q_vecs * geo.chip.lanes
-
-
-def _mxm_cycles(*segments: Schedule) -> list[list[int]]:
-    """Busy MXM cycles of EMBED, LAYER, HEAD for every n."""
-    return [
-        sum(
-            np.broadcast_to(np.asarray(s.count), s_.length.shape) * s.duration
-            for op in s_.ops
-            for s in op.slots
-            if s.queue == "MXM.C"
-        ).tolist()
-        if any(s.queue == "MXM.C" for op in s_.ops for s in op.slots)
-        else [0] * len(s_.length)
-        for s_ in segments
-    ]
-
-

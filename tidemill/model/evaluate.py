@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,8 +20,6 @@ __all__ = ["evaluate", "read_stories"]
 
 class Tokenizer(Protocol):
     """What evaluation needs of a tokenizer."""
-
-    bos: int
 
     def encode(self, text: str) -> list[int]:
         """Tokens of a text, BOS first."""

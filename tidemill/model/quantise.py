@@ -236,6 +236,13 @@ class Calibration:
     logit: Floats
     #: Largest valid score in nats.
     score: float
+    #: Second moments E[y y^T] of what matrices read, (layers, inputs, inputs): the normalised residual before
+    #: attention and before the MLP, o, h; and (dim, dim) of the final one, gain included.
+    attn_moment: Floats
+    mlp_moment: Floats
+    o_moment: Floats
+    h_moment: Floats
+    final_moment: Floats
 
 
 def _pairs(y: Floats) -> NDArray[np.complex128]:
@@ -251,15 +258,29 @@ def calibrate(checkpoint: Checkpoint, *, sequences: int, tokens: int, seed: int)
     model = FloatModel(checkpoint, np.float64)
     text = model.sample(sequences, tokens, seed)
     peaks: dict[str, list[Floats]] = {}
+    moments: dict[str, list[Floats]] = {}
     x_peak, x_square, score = 0.0, math.inf, 0.0
     turns = np.exp(0.5j * np.pi * np.arange(ANGLES) / ANGLES)
+
+    def moment(what: str, layer: int, y: Floats) -> None:
+        layers = moments.setdefault(what + "_moment", [])
+        if layer >= len(layers):
+            layers.append(np.zeros((y.shape[-1],) * 2))
+        flat = y.reshape(-1, y.shape[-1])
+        layers[layer] += flat.T @ flat / text.size
 
     def observe(what: str, layer: int, y: Floats) -> None:
         nonlocal x_peak, x_square, score
         if what.startswith("x_"):
             x_peak = max(x_peak, float(np.abs(y).max()))
-            x_square = min(x_square, float((y * y).mean(-1).min()))
+            square = (y * y).mean(-1, keepdims=True)
+            x_square = min(x_square, float(square.min()))
+            final = what == "x_final"
+            gain = checkpoint.final_norm if final else 1.0
+            moment(what[2:], 0 if final else layer, y / np.sqrt(square + c.eps) * gain)
             return
+        if what in ("o", "h"):
+            moment(what, layer, y)
         if what == "score":
             score = max(score, float(np.abs(y.max(-1)).max()))
             return
@@ -292,6 +313,8 @@ def calibrate(checkpoint: Checkpoint, *, sequences: int, tokens: int, seed: int)
         score=score,
         logit=stack["logits"][0],
         k_pair=np.maximum(stack["k_pair"], stack["k_rope_pair"]).transpose(1, 0, 2, 3),
+        final_moment=moments.pop("final_moment")[0],
+        **{name: np.stack(layers) for name, layers in moments.items()},
         **{n: stack[n] for n in ("q", "k", "v", "g", "u", "h", "o", "q_radius", "wo", "w2")},
     )
 
@@ -316,12 +339,37 @@ def _row_units(w: Floats) -> Floats:
     return np.maximum(np.abs(w).max(-1), 1e-30) / 127
 
 
-def _rows(w: Floats, unit: Floats, name: str) -> NDArray[np.int8]:
-    """int8 rows. A row whose L1 norm could overflow an accumulator is made coarser in `_narrow` before.
+#: Share of the mean second moment added to every input's own, so that the inverse is well behaved.
+DAMPING = 0.01
 
-    Raises `ModelError` naming matrix, layer and row if one still could.
+
+def _compensate(w: Floats, moment: Floats) -> Floats:
+    """Integers near the rows of `w` (rows, inputs), in steps of 1, whose sums are nearest on average.
+
+    Inputs are rounded one after another, strongest first; what is lost on one is made up for on those not
+    yet rounded, as far as they are correlated (`moment`, (inputs, inputs)). This is GPTQ (Frantar et al., 2022).
     """
-    q = np.clip(_round(w / unit[..., None]), -127, 127)
+    order = np.argsort(-moment.diagonal(), kind="stable")
+    damped = moment + np.eye(len(moment)) * (DAMPING * moment.diagonal().mean() + 1e-30)
+    upper = np.linalg.cholesky(np.linalg.inv(damped[np.ix_(order, order)])).T
+    rest = w[:, order]
+    out = np.empty_like(rest)
+    for j in range(rest.shape[1]):
+        out[:, j] = np.clip(np.floor(rest[:, j] + 0.5), -127, 127)
+        rest[:, j + 1 :] -= np.outer((rest[:, j] - out[:, j]) / upper[j, j], upper[j, j + 1 :])
+    return out[:, np.argsort(order)]
+
+
+def _rows(w: Floats, unit: Floats, moment: Floats, name: str) -> NDArray[np.int8]:
+    """int8 rows (..., rows, inputs) for inputs with second moments (..., inputs, inputs).
+
+    Raises `ModelError` naming matrix, layer and row if a row's L1 norm could overflow an accumulator.
+    """
+    scaled = w / unit[..., None]
+    if w.ndim == 2:
+        q = _compensate(scaled, moment).astype(np.int64)
+    else:
+        q = np.stack([_compensate(*layer) for layer in zip(scaled, moment, strict=True)]).astype(np.int64)
     l1 = np.abs(q).sum(-1)
     if l1.max() > L1_LIMIT:
         at = np.unravel_index(int(l1.argmax()), l1.shape)
@@ -417,9 +465,15 @@ def quantise(
         shift, unit = _pre_shift(2 * peak, _row_units(w), -rk_min)
         return _narrow(w, unit), shift
 
-    def matrix(w: Floats, unit: Floats, mul: Floats, shift: int, name: str, dyn: bool) -> QuantMatrix:
+    def matrix(w: Floats, unit: Floats, mul: Floats, shift: int, name: str) -> QuantMatrix:
+        moment = {"wo": cal.o_moment, "w2": cal.h_moment, "head": cal.final_moment}.get(name)
+        if moment is None:
+            moment = cal.mlp_moment if name in ("w1", "w3") else cal.attn_moment
         return QuantMatrix(
-            weight=_rows(w, unit, name), mul=_mul(mul, name), shift=shift, dynamic=dyn
+            weight=_rows(w, unit, moment, name),
+            mul=_mul(mul, name),
+            shift=shift,
+            dynamic=name not in ("wo", "w2"),
         )
 
     def at_least(unit: Floats, shift: int) -> Floats:
@@ -500,11 +554,11 @@ def quantise(
     scale = root / unit * 2.0 ** (16 + head_shift) / head_mul_scale
     final_gain = _mul_signed(f64["final_norm"] * scale * 65536)
     if c.tied:
-        embed = _rows(f64["embed"], embed_unit, "embedding")
+        embed = _rows(f64["embed"], embed_unit, np.eye(c.dim), "embedding")
         head = QuantMatrix(weight=embed, mul=embed_mul, shift=head_shift, dynamic=True)
     else:
-        embed = _rows(f64["embed"], embed_unit, "embedding")
-        head = matrix(f64["head"], head_unit, head_unit * head_mul_scale, head_shift, "head", True)
+        embed = _rows(f64["embed"], embed_unit, np.eye(c.dim), "embedding")
+        head = matrix(f64["head"], head_unit, head_unit * head_mul_scale, head_shift, "head")
 
     angle = rope_angles(c.context, c.head_dim, c.theta)
     flat = (c.layers, -1)
@@ -514,13 +568,13 @@ def quantise(
         embed_mul=embed_mul,
         embed_shift=embed_shift,
         eps=eps,
-        wq=matrix(wq, q_unit, q_unit / y_q.reshape(flat) * 2.0 ** (16 + q_shift), q_shift, "wq", True),
-        wk=matrix(wk, k_unit, k_unit / y_k.reshape(flat) * 2.0 ** (16 + k_shift), k_shift, "wk", True),
-        wv=matrix(wv, v_unit, v_unit / y_v * 2.0 ** (16 + v_shift), v_shift, "wv", True),
-        wo=matrix(wo, wo_unit, wo_unit / sx * 2.0 ** (16 + o_shift), o_shift, "wo", False),
-        w1=matrix(w1, g_unit, g_unit / silu_in * 2.0 ** (16 + g_shift), g_shift, "w1", True),
-        w2=matrix(w2, w2_unit, w2_unit / sx * 2.0 ** (16 + h_shift), h_shift, "w2", False),
-        w3=matrix(w3, u_unit, u_unit / y_u[:, None] * 2.0 ** (16 + u_shift), u_shift, "w3", True),
+        wq=matrix(wq, q_unit, q_unit / y_q.reshape(flat) * 2.0 ** (16 + q_shift), q_shift, "wq"),
+        wk=matrix(wk, k_unit, k_unit / y_k.reshape(flat) * 2.0 ** (16 + k_shift), k_shift, "wk"),
+        wv=matrix(wv, v_unit, v_unit / y_v * 2.0 ** (16 + v_shift), v_shift, "wv"),
+        wo=matrix(wo, wo_unit, wo_unit / sx * 2.0 ** (16 + o_shift), o_shift, "wo"),
+        w1=matrix(w1, g_unit, g_unit / silu_in * 2.0 ** (16 + g_shift), g_shift, "w1"),
+        w2=matrix(w2, w2_unit, w2_unit / sx * 2.0 ** (16 + h_shift), h_shift, "w2"),
+        w3=matrix(w3, u_unit, u_unit / y_u[:, None] * 2.0 ** (16 + u_shift), u_shift, "w3"),
         final_gain=final_gain,
         head=head,
         rope_cos=_frozen(_round(np.cos(angle) * INT16), np.int16),
