@@ -21,7 +21,7 @@ from tidemill.compiler.lower import (
 )
 from tidemill.compiler.memory import build_memory
 from tidemill.compiler.ops import TEMPLATES
-from tidemill.compiler.report import gaps
+from tidemill.compiler.analysis import gaps
 from tidemill.isa import QUEUES, Config
 from tidemill.model.quantise import QuantModel
 from tidemill.program import Program
@@ -40,7 +40,9 @@ def geometry(chip: Chip, qm: QuantModel, context: int | None = None) -> Geometry
             f"the context must be from 1 to {limit} (chip {chip.context}, model {qm.max_context}), not {context}"
         )
     if c.vocab > chip.vocab:
-        raise CompileError(f"the vocabulary has {c.vocab} tokens, this chip numbers {chip.vocab} (vocab)")
+        raise CompileError(
+            f"the vocabulary has {c.vocab} tokens, this chip numbers {chip.vocab} (vocab)"
+        )
     return Geometry(
         chip, c.dim, c.hidden, c.heads, c.kv_heads, c.head_dim, c.vocab, context or limit
     )
@@ -49,7 +51,9 @@ def geometry(chip: Chip, qm: QuantModel, context: int | None = None) -> Geometry
 def _templates(qm: QuantModel) -> tuple[isa.Template, ...]:
     """The passes with this model's shifts."""
     shifts = {n: getattr(qm, n).shift for n in ("wq", "wk", "wv", "wo", "w1", "w2", "w3")}
-    shifts = {n.replace("wq", "q").replace("wk", "k").replace("wv", "v"): s for n, s in shifts.items()}
+    shifts = {
+        n.replace("wq", "q").replace("wk", "k").replace("wv", "v"): s for n, s in shifts.items()
+    }
     shifts |= {
         "logit": qm.head.shift,
         "embed": qm.embed_shift,
