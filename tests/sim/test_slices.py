@@ -1,6 +1,7 @@
 """Every slice alone: its emitted Verilog against numpy, the same vectors in Verilator and Icarus.
 
-The benches are `tidemill_sim.benches.slice_*`; they measure latencies by pulses on the signals. A simulator that dies, or that runs no test, is red.
+The benches are `tidemill_sim.benches.slice_*`; they measure latencies by pulses on the signals. A
+simulator that dies, or that runs no test, is red.
 """
 
 from __future__ import annotations

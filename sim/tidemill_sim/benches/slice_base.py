@@ -17,7 +17,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import cocotb
 import numpy as np
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, RisingEdge
@@ -87,7 +86,7 @@ class Slice:
 
     async def start(self) -> Slice:
         """Clock, all inputs 0, three cycles of reset."""
-        cocotb.start_soon(Clock(self.dut.clk, 10, unit="ns").start())
+        Clock(self.dut.clk, 10, unit="ns").start()
         idle = {name: 0 for name, (way, _) in self.ports.items() if way == "in"}
         self.dut.rst.value = 1
         await self.play([idle, {}, {}], ())

@@ -1,0 +1,95 @@
+"""A small chip with a small odd model, and what it means that RTL and simulator agree."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tidemill.chip import Chip
+from tidemill.compiler.compile import compile_model
+from tidemill.model.checkpoint import ModelConfig, random_checkpoint
+from tidemill.model.quantise import quantise
+from tidemill.program import Program
+from tidemill_sim.engine import Machine, TokenEvent
+from tidemill_sim.rtl import RunResult
+
+#: 4 x 2 with memories that just hold the model.
+SMALL = Chip(
+    name="small",
+    lanes=4,
+    weight_streams=2,
+    mem_w_depth=1200,
+    mem_a_depth=180,
+    act_depth=32,
+    acc_depth=16,
+    queue_depth=256,
+    tide_depth=320,
+    context=24,
+    vocab=40,
+)
+
+
+@pytest.fixture(scope="session")
+def small_program() -> Program:
+    """Heads of 6 in vectors of 4, 41 hidden units, 33 tokens: nothing fits the lanes."""
+    config = ModelConfig(dim=18, hidden=41, layers=2, heads=3, kv_heads=1, vocab=33, context=24)
+    return compile_model(
+        SMALL, quantise(random_checkpoint(config, seed=3), calibration_sequences=4)
+    )
+
+
+def compare(machine: Machine, events: list[TokenEvent], result: RunResult) -> list[str]:
+    """What differs between a finished run of the numpy engine and one of the RTL; empty if nothing.
+
+    Tokens, cycles (the chip's counter, the bench's edges, the FIFO), fault, bytes of both memories.
+    """
+    found = []
+    want = [(e.token, e.generated, e.cycles) for e in events]
+    ends = np.cumsum([e.cycles for e in events]).tolist()
+    if result.fault is not None:
+        found.append(f"fault {result.fault}")
+    if [(t.token, t.generated) for t in result.tokens] != [w[:2] for w in want]:
+        found.append("tokens")
+    if [t.cycles for t in result.tokens] != [w[2] for w in want]:
+        found.append("cycles")
+    if [t.measured for t in result.tokens] != ends:
+        found.append("measured cycles")
+    if result.fifo != want:
+        found.append("token FIFO")
+    for name in ("mem_w", "mem_a"):
+        ok = getattr(machine, f"{name}_ok")
+        bad = (getattr(result, name) != getattr(machine, name)) & ok
+        if bad.any():
+            found.append(f"{int(bad.sum())} of {int(ok.sum())} elements of {name}")
+    return found
+
+
+@pytest.fixture(scope="session")
+def differences() -> Callable[[Machine, list[TokenEvent], RunResult], list[str]]:
+    """`compare`."""
+    return compare
+
+
+_REGISTER = re.compile(r"^(  reg (?:\[\d+:0\] )?[^;=\n]+?) = \d+'[hdb][0-9a-fx]+;$", re.M)
+_INITIAL = re.compile(r"^  initial begin\b.*?^  end\n", re.M | re.S)
+
+
+@pytest.fixture(scope="session")
+def without_initial_values() -> Callable[[str], str]:
+    """Verilog text whose registers and memories start undefined, as those of a chip may."""
+
+    def strip(text: str) -> str:
+        text, registers = _REGISTER.subn(r"\1;", text)
+        text, memories = _INITIAL.subn("", text)
+        assert registers > 100
+        assert memories > 20
+        # what is left are signals of yosys that start combinational processes at time 0
+        left = re.findall(r"^\s*reg\b[^;\n]*=.*", text, re.M)
+        assert all("dump_module" in line for line in left)
+        assert "initial begin" not in text
+        return text
+
+    return strip
