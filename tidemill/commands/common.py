@@ -1,0 +1,136 @@
+"""What all commands share: refusing in one sentence, talking on the right stream, the cache folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+__all__ = [
+    "Chosen",
+    "UserError",
+    "cache_dir",
+    "chip_option",
+    "emit_json",
+    "json_option",
+    "model_option",
+    "note",
+    "output",
+    "table",
+    "tokenizer_option",
+    "working",
+    "write_file",
+]
+
+#: Width of reports that nobody looks at in a terminal.
+PIPE_WIDTH = 100
+
+
+class UserError(click.ClickException):
+    """Something the user asked for that cannot be done; the text is one sentence."""
+
+
+def cache_dir() -> Path:
+    """Where compiled programs are kept: `$TIDEMILL_CACHE` or `~/.cache/tidemill`."""
+    return Path(os.environ.get("TIDEMILL_CACHE") or Path.home() / ".cache" / "tidemill")
+
+
+def output() -> Console:
+    """Results: standard output."""
+    terminal = sys.stdout.isatty()
+    return Console(file=sys.stdout, width=None if terminal else PIPE_WIDTH, highlight=False)
+
+
+def _notes() -> Console:
+    return Console(file=sys.stderr, highlight=False, soft_wrap=True)
+
+
+def note(text: str) -> None:
+    """A remark for the person at the terminal, on standard error."""
+    _notes().print(Text(text, style="dim"))
+
+
+@contextmanager
+def working(text: str) -> Iterator[Callable[[str], None]]:
+    """Show that something takes time: a spinner in a terminal, else one line. Yields `update(text)`."""
+    console = _notes()
+    if not console.is_terminal:
+        console.print(Text(text))
+        yield lambda later: None
+        return
+    with console.status(Text(text)) as status:
+        yield lambda later: status.update(Text(later))
+
+
+def emit_json(data: dict[str, Any]) -> None:
+    """The one object of `--json`."""
+    click.echo(json.dumps(data))
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
+    """A plain table; columns after the first are right-aligned where they hold numbers."""
+    out = Table(
+        title=Text(title), title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0)
+    )
+    for i, name in enumerate(columns):
+        numeric = all(isinstance(r[i], (int, float)) for r in rows) and bool(rows)
+        out.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        out.add_row(*(Text(f"{c:,}" if isinstance(c, int) else str(c)) for c in row))
+    return out
+
+
+def write_file(path: Path, data: str | bytes) -> None:
+    """Write a result. Raises `UserError` if that is impossible."""
+    try:
+        if isinstance(data, str):
+            path.write_text(data, encoding="utf-8")
+        else:
+            path.write_bytes(data)
+    except OSError as e:
+        raise UserError(f"cannot write {str(path)!r}: {e.strerror}") from None
+
+
+class Chosen:
+    """Whether the user gave an option, rather than its default."""
+
+    def __init__(self, context: click.Context):
+        self._context = context
+
+    def __call__(self, name: str) -> bool:
+        source = self._context.get_parameter_source(name)
+        return source not in (None, click.core.ParameterSource.DEFAULT)
+
+
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="One JSON object on standard output, nothing else."
+)
+chip_option = click.option(
+    "--chip",
+    metavar="C",
+    default="ulx3s-85f",
+    show_default=True,
+    help="Named chip (see `tidemill chips`) or a .toml file.",
+)
+model_option = click.option(
+    "--model",
+    metavar="M",
+    default="td260k",
+    show_default=True,
+    help="Named model, folder with model.bin and tokenizer.bin, llama2.c .bin file, or .tide program.",
+)
+tokenizer_option = click.option(
+    "--tokenizer",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="llama2.c tokenizer of a .bin model (default: tokenizer.bin beside it).",
+)

@@ -1,0 +1,390 @@
+"""`tidemill run`: a model writes, and every token's cycles are compared with the prediction."""
+
+from __future__ import annotations
+
+import codecs
+import itertools
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tidemill.commands.common import (
+    Chosen,
+    UserError,
+    chip_option,
+    emit_json,
+    json_option,
+    model_option,
+    note,
+    output,
+    table,
+    tokenizer_option,
+    working,
+)
+from tidemill.commands.models import open_program, tokenizer_of
+from tidemill.isa import QUEUES, TIDE_SEQUENCER, Fault
+from tidemill.program import Program
+
+if TYPE_CHECKING:
+    from tidemill.model.tokenizer import Tokenizer
+
+__all__ = ["Outcome", "Request", "predicted_cycles", "run", "run_rtl", "run_sim"]
+
+#: Tokens shown at each end of a run when not all are.
+ENDS = 3
+
+#: Called with every token as it comes: (token, generated).
+Listener = Callable[[int, bool], None]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the host asks of one run."""
+
+    prompt: list[int]
+    tokens: int
+    temperature: float
+    seed: int
+    check: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an engine made of a request: one entry per position."""
+
+    tokens: list[int]
+    generated: list[bool]
+    cycles: list[int]
+    seconds: float
+    fault: str = ""
+    memories: tuple[Any, ...] | None = None
+
+
+def predicted_cycles(program: Program, prompt: int, positions: int) -> list[int]:
+    """Cycles the compiler announces for every position of a run."""
+    return [program.cycles(p, p >= prompt - 1) for p in range(positions)]
+
+
+def run_sim(program: Program, request: Request, listen: Listener | None = None) -> Outcome:
+    """The run in the numpy engine."""
+    from tidemill_sim.engine import Machine
+
+    machine = Machine(program, check=request.check)
+    begin = time.perf_counter()
+    events = machine.run(
+        request.prompt,
+        request.tokens,
+        request.temperature,
+        request.seed,
+        progress=(lambda e: listen(e.token, e.generated)) if listen else None,
+    )
+    seconds = time.perf_counter() - begin
+    memories = (machine.mem_w, machine.mem_w_ok, machine.mem_a, machine.mem_a_ok)
+    return Outcome(
+        [e.token for e in events],
+        [e.generated for e in events],
+        [e.cycles for e in events],
+        seconds,
+        memories=memories if request.check else None,
+    )
+
+
+def run_rtl(
+    program: Program,
+    request: Request,
+    listen: Listener | None = None,
+    wave: tuple[Path, int, int | None] | None = None,
+) -> Outcome:
+    """The run in the Verilog under Verilator. Raises `SimulatorError` if that cannot be."""
+    from tidemill_sim.rtl import RtlEngine, RunRequest, Wave
+
+    engine = RtlEngine(program.chip)
+    with working(
+        f"building {program.chip.name} with Verilator (the first time takes a minute or more)"
+    ):
+        engine.build(waves=wave is not None)
+    writes = program.run_writes(request.prompt, request.tokens, request.temperature, request.seed)
+    result = engine.run(
+        program.boot_writes(),
+        [RunRequest(writes)],
+        dump=request.check,
+        progress=(lambda _, t: listen(t.token, t.generated)) if listen else None,
+        wave=Wave(*wave) if wave else None,
+    )[0]
+    fault = ""
+    if result.fault is not None:
+        where = result.fault.queue
+        queue = "the sequencer" if where == TIDE_SEQUENCER else QUEUES[where].name
+        kind = Fault(result.fault.kind).name
+        fault = f"{kind} in {queue}, cycle {result.fault.cycle} of the run"
+    # the bench counts clock edges from the start of the run on, the chip from token to token
+    ends = [0, *(t.measured for t in result.tokens)]
+    measured = [b - a for a, b in itertools.pairwise(ends)]
+    for at, (t, edges) in enumerate(zip(result.tokens, measured, strict=True)):
+        if t.cycles != edges and not fault:
+            fault = f"position {at}: the chip counted {t.cycles} cycles, the bench {edges} edges"
+    return Outcome(
+        [t.token for t in result.tokens],
+        [t.generated for t in result.tokens],
+        measured,
+        engine.seconds,
+        fault,
+        (result.mem_w, result.mem_a) if request.check else None,
+    )
+
+
+def _memories_equal(sim: Outcome, rtl: Outcome) -> bool:
+    """Whether every byte that the program defined is the same in both."""
+    assert sim.memories and rtl.memories
+    w, w_ok, a, a_ok = sim.memories
+    rtl_w, rtl_a = rtl.memories
+    return bool((w == rtl_w)[w_ok].all() and (a == rtl_a)[a_ok].all())
+
+
+class _Printer:
+    """Writes text as tokens come, the prompt first; holds back half a UTF-8 character."""
+
+    def __init__(self, tokenizer: Tokenizer, prompt: list[int]):
+        self._tokenizer = tokenizer
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._previous: int | None = None
+        for token in prompt:
+            self._put(token)
+
+    def _put(self, token: int) -> None:
+        sys.stdout.write(self._decoder.decode(self._tokenizer.piece(token, self._previous)))
+        sys.stdout.flush()
+        self._previous = token
+
+    def __call__(self, token: int, generated: bool) -> None:
+        if generated:
+            self._put(token)
+
+    def close(self) -> None:
+        sys.stdout.write(self._decoder.decode(b"", True) + "\n\n")
+        sys.stdout.flush()
+
+
+def _prompt_text(prompt: str | None, prompt_file: Path | None) -> str:
+    if prompt is not None and prompt_file is not None:
+        raise UserError("--prompt and --prompt-file exclude each other")
+    if prompt_file is None:
+        return prompt or ""
+    try:
+        return prompt_file.read_text(encoding="utf-8").rstrip("\n")
+    except OSError as e:
+        raise UserError(f"cannot read prompt file {str(prompt_file)!r}: {e.strerror}") from None
+    except UnicodeDecodeError:
+        raise UserError(f"prompt file {str(prompt_file)!r} is not UTF-8 text") from None
+
+
+def _wave(
+    engine: str, wave: Path | None, first: int, last: int | None
+) -> tuple[Path, int, int | None] | None:
+    if wave is None:
+        if first or last is not None:
+            raise UserError("--from and --to choose the cycles of --wave, which is not given")
+        return None
+    if engine != "rtl":
+        raise UserError(f"--wave needs --engine rtl; the {engine} engine has no signals")
+    if first < 0 or (last is not None and last < first):
+        raise UserError(f"there are no cycles from {first} to {last}")
+    if not wave.resolve().parent.is_dir():
+        raise UserError(f"cannot write {str(wave)!r}: its folder does not exist")
+    return wave, first, last
+
+
+def _rows(predicted: list[int], made: Outcome, every: bool) -> list[tuple[str, str, str, str]]:
+    """Lines (positions, predicted, measured, verdict); runs of equal lines become one unless `every`."""
+    lines = [
+        (p, m, "equal" if p == m else "DIFFERENT")
+        for p, m in itertools.zip_longest(predicted, made.cycles, fillvalue=-1)
+    ]
+    if every:
+        return [(str(i), f"{p:,}", f"{m:,}", v) for i, (p, m, v) in enumerate(lines)]
+    out, at = [], 0
+    for (p, m, verdict), group in itertools.groupby(lines):
+        size = len(list(group))
+        where = str(at) if size == 1 else f"{at}-{at + size - 1}"
+        out.append((where, f"{p:,}", f"{m:,}", verdict))
+        at += size
+    if len(out) > 2 * ENDS + 1 and all(r[3] == "equal" for r in out):
+        gap = len(out) - 2 * ENDS
+        out = [*out[:ENDS], (f"... {gap} more ...", "", "", "equal"), *out[-ENDS:]]
+    return out
+
+
+def _report(program: Program, made: Outcome, facts: dict[str, Any], verbose: bool) -> None:
+    console = output()
+    predicted = facts["cycles_predicted"]
+    columns = ("position", "cycles predicted", "cycles measured", "")
+    console.print(table("", columns, _rows(predicted, made, verbose)))
+    total, count = sum(made.cycles), len(made.cycles)
+    verdict = "equal for every token" if predicted == made.cycles else "DIFFERENT"
+    rows = [
+        ("program", f"{facts['model']} [{facts['program_hash']}]"),
+        ("chip", program.chip.describe()),
+        ("positions", f"{count} ({len(facts['prompt_tokens'])} of them prompt)"),
+        ("cycles predicted / measured", f"{sum(predicted):,} / {total:,}: {verdict}"),
+        ("cycles per token", f"{total / count:,.1f}"),
+        (
+            f"speed of this simulation ({facts['engine']})",
+            f"{count / made.seconds:,.1f} simulated tokens/s, {total / made.seconds:,.0f} cycles/s",
+        ),
+    ]
+    if "equal_sim" in facts:
+        rows.append(("tokens and cycles of the sim engine", _word(facts["equal_sim"])))
+    if "equal_memories" in facts:
+        rows.append(("memories of the sim engine", _word(facts["equal_memories"])))
+    console.print()
+    for name, value in rows:
+        console.print(f"{name:36} {value}", markup=False, soft_wrap=True)
+
+
+def _word(equal: bool) -> str:
+    return "equal" if equal else "DIFFERENT"
+
+
+@click.command(short_help="Let a model write; compare predicted and measured cycles.")
+@model_option
+@chip_option
+@click.option(
+    "--engine",
+    type=click.Choice(["sim", "rtl"]),
+    default="sim",
+    show_default=True,
+    help="sim: numpy simulator; rtl: the Verilog under Verilator, checked against sim as well.",
+)
+@click.option("--prompt", metavar="P", help="Text to go on from (default: none, a fresh story).")
+@click.option(
+    "--prompt-file", metavar="F", type=click.Path(path_type=Path), help="The same from a file."
+)
+@click.option(
+    "--tokens",
+    metavar="N",
+    type=int,
+    help="Tokens to generate at most (default: fill the context).",
+)
+@click.option(
+    "--temperature",
+    metavar="T",
+    type=float,
+    default=0.0,
+    show_default=True,
+    help="0: always the likeliest token; higher: sampled, on the chip.",
+)
+@click.option(
+    "--seed", metavar="S", type=int, default=0, show_default=True, help="Seed of the sampling."
+)
+@click.option("--context", metavar="N", type=int, help="Positions to compile for (default: all).")
+@tokenizer_option
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Follow uninitialised memory and overflow in sim; with rtl also compare both memories.",
+)
+@click.option(
+    "--wave",
+    metavar="OUT.FST",
+    type=click.Path(path_type=Path),
+    help="Write waves (rtl; needs a build of its own, once).",
+)
+@click.option("--from", "first", metavar="C", type=int, default=0, help="First cycle of the waves.")
+@click.option("--to", "last", metavar="C", type=int, help="Last cycle of the waves.")
+@click.option("-v", "--verbose", is_flag=True, help="A line for every position.")
+@json_option
+@click.pass_context
+def run(
+    ctx: click.Context,
+    *,
+    model: str,
+    chip: str,
+    engine: str,
+    prompt: str | None,
+    prompt_file: Path | None,
+    tokens: int | None,
+    temperature: float,
+    seed: int,
+    context: int | None,
+    tokenizer: Path | None,
+    check: bool,
+    wave: Path | None,
+    first: int,
+    last: int | None,
+    verbose: bool,
+    as_json: bool,
+) -> None:
+    """Let a model write on a simulated chip, token by token, and compare every token's cycles.
+
+    Without options our own model writes a story on the chip ulx3s-85f in the simulator. The run ends at
+    the end of the story, after --tokens, or when the context is full. The exit code is 1 if a token took
+    another number of cycles than predicted, or if the chip reported a fault.
+
+    \b
+    tidemill run --prompt "Tom had a red ball" --temperature 0.8 --seed 3
+    tidemill run --engine rtl --tokens 20 -v
+    tidemill run --engine rtl --tokens 2 --wave first.fst --from 0 --to 2000
+    """
+    text = _prompt_text(prompt, prompt_file)
+    waves = _wave(engine, wave, first, last)
+    program = open_program(
+        model, chip, chip_given=Chosen(ctx)("chip"), context=context, tokenizer=tokenizer
+    )
+    words = tokenizer_of(program)
+    start = words.encode(text)
+    request = Request(
+        start, program.context if tokens is None else tokens, temperature, seed, check
+    )
+    program.run_writes(start, request.tokens, temperature, seed)  # refuses what cannot be
+    printer = None if as_json else _Printer(words, start)
+    if engine == "rtl":
+        made = run_rtl(program, request, printer, waves)
+    else:
+        made = run_sim(program, request, printer)
+    if printer:
+        printer.close()
+    new = [t for t, g in zip(made.tokens, made.generated, strict=True) if g]
+    facts: dict[str, Any] = {
+        "model": program.info.get("model", {}).get("name", model),
+        "chip": program.chip.name,
+        "engine": engine,
+        "chip_hash": program.chip.hash,
+        "program_hash": program.hash,
+        "temperature": temperature,
+        "seed": seed,
+        "prompt_tokens": start,
+        "tokens": new,
+        "text": words.decode([*start, *new]),
+        "cycles_predicted": predicted_cycles(program, len(start), len(made.cycles)),
+        "cycles": made.cycles,
+        "seconds": round(made.seconds, 3),
+        "fault": made.fault or None,
+    }
+    good = facts["cycles_predicted"] == made.cycles and not made.fault
+    if engine == "rtl":
+        with working("the same run in the sim engine"):
+            again = run_sim(program, request)
+        facts["equal_sim"] = (again.tokens, again.generated, again.cycles) == (
+            made.tokens,
+            made.generated,
+            made.cycles,
+        )
+        good &= facts["equal_sim"]
+        if check:
+            facts["equal_memories"] = _memories_equal(again, made)
+            good &= facts["equal_memories"]
+    facts["equal"] = good
+    if as_json:
+        emit_json(facts)
+    else:
+        _report(program, made, facts, verbose)
+    if waves:
+        note(f"waves written to {waves[0]}")
+    if not good:
+        reason = f"the chip reported a fault: {made.fault}" if made.fault else ""
+        raise UserError(reason or "the run differs from its prediction")
