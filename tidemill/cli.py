@@ -1,7 +1,7 @@
 """The command `tidemill`: its subcommands, and the rule that bad input gets one sentence.
 
-Results go to standard output, progress and refusals to standard error. Exit codes: 0 done, 1 refused or
-a difference found, 2 a command line that makes no sense, 130 interrupted.
+Results go to standard output, progress and refusals to standard error. Exit codes: 0 done, 1 refused
+or different, 2 a command line that makes no sense, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ class _Group(click.Group):
         except KeyboardInterrupt:
             self._leave("interrupted", 130)
 
-    def main(self, *args: Any, standalone_mode: bool = True, **kwargs: Any) -> Any:
+    def main(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            code = super().main(*args, standalone_mode=False, **kwargs)
+            code = super().main(*args, **{**kwargs, "standalone_mode": False})
         except click.exceptions.NoArgsIsHelpError as e:
             e.show()
             sys.exit(e.exit_code)
@@ -115,10 +115,10 @@ class _Group(click.Group):
 )
 @click.version_option(__version__, prog_name="tidemill")
 def cli() -> None:
-    """An open tensor streaming processor: compile a language model for it, and run it.
+    r"""An open tensor streaming processor: compile a language model for it, and run it.
 
-    Every cycle is known before a program runs: `compile` announces the cycles of every token, `run` measures
-    them, in a simulator or in the real RTL, and says whether they are equal.
+    Every cycle is known before a program runs: `compile` announces the cycles of every token, `run`
+    measures them, in a simulator or in the real RTL, and says whether they are equal.
 
     \b
     tidemill run                                    a story from the simulator

@@ -1,9 +1,8 @@
-"""What all commands share: refusing in one sentence, talking on the right stream, the cache folder."""
+"""What all commands share: options, refusing in one sentence, talking on the right stream."""
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +17,6 @@ from rich.text import Text
 __all__ = [
     "Chosen",
     "UserError",
-    "cache_dir",
     "chip_option",
     "emit_json",
     "json_option",
@@ -39,11 +37,6 @@ class UserError(click.ClickException):
     """Something the user asked for that cannot be done; the text is one sentence."""
 
 
-def cache_dir() -> Path:
-    """Where compiled programs are kept: `$TIDEMILL_CACHE` or `~/.cache/tidemill`."""
-    return Path(os.environ.get("TIDEMILL_CACHE") or Path.home() / ".cache" / "tidemill")
-
-
 def output() -> Console:
     """Results: standard output."""
     terminal = sys.stdout.isatty()
@@ -60,15 +53,26 @@ def note(text: str) -> None:
 
 
 @contextmanager
-def working(text: str) -> Iterator[Callable[[str], None]]:
-    """Show that something takes time: a spinner in a terminal, else one line. Yields `update(text)`."""
+def working() -> Iterator[Callable[[str], None]]:
+    """Yields `say(text)` for what takes time: a spinner in a terminal, else a line each."""
     console = _notes()
     if not console.is_terminal:
-        console.print(Text(text))
-        yield lambda later: None
+        yield lambda text: console.print(Text(text))
         return
-    with console.status(Text(text)) as status:
-        yield lambda later: status.update(Text(later))
+    status = console.status("")
+    started = False
+
+    def say(text: str) -> None:
+        nonlocal started
+        status.update(Text(text))
+        if not started:
+            status.start()
+            started = True
+
+    try:
+        yield say
+    finally:
+        status.stop()
 
 
 def emit_json(data: dict[str, Any]) -> None:
@@ -79,7 +83,11 @@ def emit_json(data: dict[str, Any]) -> None:
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
     """A plain table; columns after the first are right-aligned where they hold numbers."""
     out = Table(
-        title=Text(title), title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0)
+        title=Text(title) if title else None,
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
     )
     for i, name in enumerate(columns):
         numeric = all(isinstance(r[i], (int, float)) for r in rows) and bool(rows)
@@ -107,6 +115,7 @@ class Chosen:
         self._context = context
 
     def __call__(self, name: str) -> bool:
+        """Of the option with that parameter name."""
         source = self._context.get_parameter_source(name)
         return source not in (None, click.core.ParameterSource.DEFAULT)
 
@@ -126,7 +135,7 @@ model_option = click.option(
     metavar="M",
     default="td260k",
     show_default=True,
-    help="Named model, folder with model.bin and tokenizer.bin, llama2.c .bin file, or .tide program.",
+    help="Named model, folder (model.bin, tokenizer.bin), llama2.c .bin file or .tide program.",
 )
 tokenizer_option = click.option(
     "--tokenizer",

@@ -26,7 +26,7 @@ from tidemill.commands.common import (
     tokenizer_option,
     working,
 )
-from tidemill.commands.models import open_program, tokenizer_of
+from tidemill.commands.models import open_program
 from tidemill.isa import QUEUES, TIDE_SEQUENCER, Fault
 from tidemill.program import Program
 
@@ -104,9 +104,8 @@ def run_rtl(
     from tidemill_sim.rtl import RtlEngine, RunRequest, Wave
 
     engine = RtlEngine(program.chip)
-    with working(
-        f"building {program.chip.name} with Verilator (the first time takes a minute or more)"
-    ):
+    with working() as say:
+        say(f"building {program.chip.name} with Verilator (the first time takes a minute or more)")
         engine.build(waves=wave is not None)
     writes = program.run_writes(request.prompt, request.tokens, request.temperature, request.seed)
     result = engine.run(
@@ -140,7 +139,8 @@ def run_rtl(
 
 def _memories_equal(sim: Outcome, rtl: Outcome) -> bool:
     """Whether every byte that the program defined is the same in both."""
-    assert sim.memories and rtl.memories
+    assert sim.memories
+    assert rtl.memories
     w, w_ok, a, a_ok = sim.memories
     rtl_w, rtl_a = rtl.memories
     return bool((w == rtl_w)[w_ok].all() and (a == rtl_a)[a_ok].all())
@@ -151,10 +151,9 @@ class _Printer:
 
     def __init__(self, tokenizer: Tokenizer, prompt: list[int]):
         self._tokenizer = tokenizer
+        self._prompt = prompt
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._previous: int | None = None
-        for token in prompt:
-            self._put(token)
 
     def _put(self, token: int) -> None:
         sys.stdout.write(self._decoder.decode(self._tokenizer.piece(token, self._previous)))
@@ -163,6 +162,8 @@ class _Printer:
 
     def __call__(self, token: int, generated: bool) -> None:
         if generated:
+            while self._prompt:
+                self._put(self._prompt.pop(0))
             self._put(token)
 
     def close(self) -> None:
@@ -200,7 +201,7 @@ def _wave(
 
 
 def _rows(predicted: list[int], made: Outcome, every: bool) -> list[tuple[str, str, str, str]]:
-    """Lines (positions, predicted, measured, verdict); runs of equal lines become one unless `every`."""
+    """Lines (positions, predicted, measured, verdict); `every`: equal neighbours stay apart."""
     lines = [
         (p, m, "equal" if p == m else "DIFFERENT")
         for p, m in itertools.zip_longest(predicted, made.cycles, fillvalue=-1)
@@ -319,17 +320,19 @@ def run(
     verbose: bool,
     as_json: bool,
 ) -> None:
-    """Let a model write on a simulated chip, token by token, and compare every token's cycles.
+    r"""Let a model write on a simulated chip, token by token, and compare every token's cycles.
 
-    Without options our own model writes a story on the chip ulx3s-85f in the simulator. The run ends at
-    the end of the story, after --tokens, or when the context is full. The exit code is 1 if a token took
-    another number of cycles than predicted, or if the chip reported a fault.
+    Without options our own model writes a story on the chip ulx3s-85f in the simulator. The run
+    ends at the end of the story, after --tokens, or when the context is full. The exit code is 1 if
+    a token took another number of cycles than predicted, or if the chip reported a fault.
 
     \b
     tidemill run --prompt "Tom had a red ball" --temperature 0.8 --seed 3
     tidemill run --engine rtl --tokens 20 -v
     tidemill run --engine rtl --tokens 2 --wave first.fst --from 0 --to 2000
     """
+    from tidemill.store import tokenizer_of
+
     text = _prompt_text(prompt, prompt_file)
     waves = _wave(engine, wave, first, last)
     program = open_program(
@@ -341,7 +344,7 @@ def run(
         start, program.context if tokens is None else tokens, temperature, seed, check
     )
     program.run_writes(start, request.tokens, temperature, seed)  # refuses what cannot be
-    printer = None if as_json else _Printer(words, start)
+    printer = None if as_json else _Printer(words, list(start))
     if engine == "rtl":
         made = run_rtl(program, request, printer, waves)
     else:
@@ -367,7 +370,8 @@ def run(
     }
     good = facts["cycles_predicted"] == made.cycles and not made.fault
     if engine == "rtl":
-        with working("the same run in the sim engine"):
+        with working() as say:
+            say("the same run in the sim engine")
             again = run_sim(program, request)
         facts["equal_sim"] = (again.tokens, again.generated, again.cycles) == (
             made.tokens,

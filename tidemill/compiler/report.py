@@ -1,21 +1,19 @@
-"""What a program costs and why: roofline, memory, slice use, and what the matrix unit waited for."""
+"""What a program costs and why, as plain data: cycles, roofline, size, memory, use of slices."""
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections import Counter
 from typing import Any
 
 from tidemill.chip import Chip
+from tidemill.compiler.analysis import roofline
 from tidemill.compiler.layout import Geometry
-from tidemill.compiler.schedule import NEVER, Op, Schedule
 from tidemill.isa import QUEUES, Config, Seg
-from tidemill.model.checkpoint import ModelConfig
 from tidemill.program import Program
 from tidemill.timeline import Burst, expand_segment
 
-__all__ = ["CONTEXTS", "gaps", "model_info", "report", "roofline"]
+__all__ = ["CONTEXTS", "report"]
 
 #: Contexts that reports speak of, as far as the program's own goes.
 CONTEXTS = (1, 64, 128, 256)
@@ -25,104 +23,17 @@ CLOSE = 64
 STORED_BITS = 36
 
 
-def model_info(name: str, config: ModelConfig) -> dict[str, Any]:
-    """The facts about a model that a program carries."""
-    return {"model": {"name": name, **dataclasses.asdict(config)}}
-
-
-def roofline(geo: Geometry, layers: int, context: int) -> int:
-    """Cycles of one token if the MXM never waited and nothing but ragged edges were padded.
-
-    Every matrix of N rows and K columns takes ceil(N/S) * ceil(K/L) planes; a head's scores and its
-    P x V are such matrices over the `context` tokens.
-    """
-    lanes, streams = geo.chip.lanes, geo.chip.weight_streams
-
-    def planes(rows: int, columns: int) -> int:
-        return -(-rows // streams) * -(-columns // lanes)
-
-    q, kv = geo.heads * geo.head_dim, geo.kv_heads * geo.head_dim
-    matrices = [
-        *((q, geo.dim), (kv, geo.dim), (kv, geo.dim), (geo.dim, q)),
-        *((geo.hidden, geo.dim), (geo.dim, geo.hidden), (geo.hidden, geo.dim)),
-        *(((context, geo.head_dim), (geo.head_dim, context)) * geo.heads),
-    ]
-    layer = sum(planes(*m) for m in matrices)
-    return layers * layer + planes(geo.vocab, geo.dim)
-
-
-# What the MXM waited for -------------------------------------------------------------------------
-
-
-def gaps(schedule: Schedule, n: int) -> list[dict[str, Any]]:
-    """Idle spans of the MXM in one segment at `n`: the op that ends each, and what that op waited for.
-
-    What it waited for is the predecessor whose edge leaves no slack, or the queue it stands in.
-    """
-    at = n - 1
-    size = len(schedule.length)
-    spans = sorted(
-        (int(op.start[at]) + s.offset, int(s.occupancy(size)[at]), op)
-        for op in schedule.ops
-        for s in op.slots
-        if s.queue == "MXM.C"
-    )
-    out: list[dict[str, Any]] = []
-    now = 0
-    for begin, cycles, op in spans:
-        if begin > now:
-            cause = _cause(schedule, op, at)
-            out.append({"at": now, "cycles": begin - now, "op": op.name, "waits_for": cause})
-        now = max(now, begin + cycles)
-    end = int(schedule.length[at])
-    if end > now:
-        cause = max(schedule.ops, key=lambda op: _over(op, at, size)).name
-        out.append({"at": now, "cycles": end - now, "op": "end of segment", "waits_for": cause})
-    return out
-
-
-def _over(op: Op, at: int, size: int) -> int:
-    """Cycle in which everything an op does is over."""
-    ends = [s.offset + int(s.occupancy(size)[at]) for s in op.slots]
-    return int(op.start[at]) + max(int(op.last_visible[at]), *ends)
-
-
-def _cause(schedule: Schedule, op: Op, at: int) -> str:
-    start = int(op.start[at])
-    tight = [
-        p
-        for p, lag in op.preds.items()
-        if lag[at] > NEVER and (int(schedule.ops[p].start[at]) if p >= 0 else 0) + lag[at] == start
-    ]
-    if tight:
-        # of several, the one that ended last is the news
-        latest = max(tight, key=lambda p: int(schedule.ops[p].start[at]) if p >= 0 else -1)
-        return schedule.ops[latest].name if latest >= 0 else "start of segment"
-    size = len(schedule.length)
-    for s in op.slots:
-        begin = start + s.offset
-        for other in schedule.ops:
-            for o in other.slots:
-                end = int(other.start[at]) + o.offset + int(o.occupancy(size)[at])
-                if o.queue == s.queue and other is not op and end <= begin <= end + 1:
-                    return f"queue {s.queue} ({other.name})"
-    return "its place in the queue"
-
-
 def _kind(name: str) -> str:
     """Name of an op without its numbers: `attention 3.0` -> `attention`."""
     return re.sub(r" \d+(\.\d+)*", "", name)
 
 
-def _waits(spans: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Spans joined by what waited for what, longest first."""
+def _waits(gaps: list[tuple[str, str, int]]) -> list[dict[str, Any]]:
+    """MXM gaps of a layer joined by what waited for what, longest first."""
     total: Counter[tuple[str, str]] = Counter()
-    for s in spans:
-        total[_kind(s["op"]), _kind(s["waits_for"])] += int(s["cycles"])
-    return [{"op": op, "waits_for": w, "cycles": c} for (op, w), c in total.most_common()]
-
-
-# The report --------------------------------------------------------------------------------------
+    for op, cause, cycles in gaps:
+        total[_kind(op), _kind(cause)] += cycles
+    return [{"op": op, "waits_for": w, "cycles": c} for (op, w), c in total.most_common() if c]
 
 
 def _busy(bursts: list[Burst]) -> int:
