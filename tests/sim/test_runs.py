@@ -1,4 +1,4 @@
-"""Power-up, runs and aborts: nothing that a run leaves behind, or the power-up, changes another run.
+"""Power-up, runs and aborts: nothing that a run or the power-up leaves behind changes a run.
 
 All on Verilog without initial values, which Verilator fills with random bits: whatever a program
 does not define itself would show.

@@ -1,4 +1,4 @@
-"""cocotb side of the bench: asleep but for token events, which it checks against the bench's own count.
+"""cocotb side of the bench: asleep but for token events, which it checks by the bench's own count.
 
 The script that `tidemill_sim.rtl` wrote is played by bench.sv at native speed.
 """
@@ -6,7 +6,7 @@ The script that `tidemill_sim.rtl` wrote is played by bench.sv at native speed.
 import os
 
 import cocotb
-from cocotb.triggers import First, RisingEdge, Timer, ValueChange
+from cocotb.triggers import First, ReadOnly, RisingEdge, Timer, ValueChange
 
 __all__ = ["script"]
 
@@ -20,6 +20,8 @@ async def script(bench):
     token = ValueChange(bench.events)
     run, last = 0, 0
     while await First(token, finished) is token:
+        # the other ports of the event change in the same time step
+        await ReadOnly()
         if bench.run.value.to_unsigned() != run:
             run, last = bench.run.value.to_unsigned(), 0
         measured = bench.measured.value.to_unsigned()
