@@ -84,10 +84,16 @@ class Program:
         """(space, address, 64-bit data) of everything but run options, in load order."""
         chip = self.chip
         yield from _memory_writes(
-            Space.MEM_W, self.mem_w.reshape(-1, chip.lanes), 8, np.repeat(self.mem_w_used, chip.weight_streams)
+            Space.MEM_W,
+            self.mem_w.reshape(-1, chip.lanes),
+            8,
+            np.repeat(self.mem_w_used, chip.weight_streams),
         )
         yield from _memory_writes(Space.MEM_A, self.mem_a, 4, self.mem_a_used)
-        for space, table in ((Space.LANE_TABLE, self.lane_table), (Space.SCALAR_TABLE, self.scalar_table)):
+        for space, table in (
+            (Space.LANE_TABLE, self.lane_table),
+            (Space.SCALAR_TABLE, self.scalar_table),
+        ):
             for i, (base, slope) in enumerate(table.tolist()):
                 yield space, i, (base & 0xFFFF) | (slope & 0xFFFF) << 16
         for i, t in enumerate(self.templates):
@@ -117,7 +123,9 @@ class Program:
             )
         bad = [t for t in prompt if not 0 <= t < self.config[Config.VOCAB]]
         if bad:
-            raise ProgramError(f"token {bad[0]} is outside the vocabulary of {self.config[Config.VOCAB]}")
+            raise ProgramError(
+                f"token {bad[0]} is outside the vocabulary of {self.config[Config.VOCAB]}"
+            )
         if max_tokens < 1:
             raise ProgramError(f"the number of tokens must be at least 1, not {max_tokens}")
         if not 0 <= seed < 1 << 32:
@@ -129,7 +137,10 @@ class Program:
             (Config.PROMPT_LENGTH, len(prompt)),
             (Config.MAX_TOKENS, min(max_tokens, self.context)),
             (Config.SEED, seed),
-            (Config.SCALAR0 + int(self.info["temperature_scalar"]), self.temperature_word(temperature)),
+            (
+                Config.SCALAR0 + int(self.info["temperature_scalar"]),
+                self.temperature_word(temperature),
+            ),
         ):
             writes.append((Space.CONFIG, int(register), value))
         return writes
@@ -138,7 +149,9 @@ class Program:
         """Scalar-file word of a sampling temperature; 0 is greedy."""
         top = float(self.info["temperature_max"])
         if not 0 <= temperature <= top:
-            raise ProgramError(f"the temperature must be from 0 to {top:.2f} for this program, not {temperature}")
+            raise ProgramError(
+                f"the temperature must be from 0 to {top:.2f} for this program, not {temperature}"
+            )
         return round(temperature * float(self.info["temperature_unit"]))
 
     # File --------------------------------------------------------------------------------------
@@ -163,7 +176,9 @@ class Program:
             "chip": self.chip.as_dict(),
             "chip_hash": self.chip.hash,
             "starts": self.starts,
-            "config": {Config(k).name if k < 16 else f"SCALAR{k - 16}": v for k, v in self.config.items()},
+            "config": {
+                Config(k).name if k < 16 else f"SCALAR{k - 16}": v for k, v in self.config.items()
+            },
             "templates": [t.encode() for t in self.templates],
             "info": self.info,
         }
@@ -188,7 +203,10 @@ class Program:
             "sha256": {n: hashlib.sha256(b).hexdigest() for n, b in members.items()},
         }
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as z:
-            for name, blob in {"manifest.json": json.dumps(manifest, indent=1).encode(), **members}.items():
+            for name, blob in {
+                "manifest.json": json.dumps(manifest, indent=1).encode(),
+                **members,
+            }.items():
                 z.writestr(zipfile.ZipInfo(name), blob, zipfile.ZIP_DEFLATED)
 
 
@@ -202,7 +220,9 @@ def _memory_writes(
     padded = np.zeros((rows.shape[0], words * per), np.int64)
     padded[:, :lanes] = rows
     fields = (padded & ((1 << bits) - 1)).astype(np.uint64).reshape(-1, words, per)
-    packed = np.bitwise_or.reduce(fields << (np.arange(per, dtype=np.uint64) * np.uint64(bits)), axis=2)
+    packed = np.bitwise_or.reduce(
+        fields << (np.arange(per, dtype=np.uint64) * np.uint64(bits)), axis=2
+    )
     shift = (words - 1).bit_length()
     for row in np.flatnonzero(used).tolist():
         for w in range(words):
@@ -229,7 +249,9 @@ def load_program(path: str | Path) -> Program:
             blobs = {n: z.read(n) for n in z.namelist()}
         manifest = json.loads(blobs["manifest.json"])
         if manifest["format"] != FORMAT:
-            raise ProgramError(f"{path}: program format {manifest['format']}, this version reads {FORMAT}")
+            raise ProgramError(
+                f"{path}: program format {manifest['format']}, this version reads {FORMAT}"
+            )
         for name, digest in manifest["sha256"].items():
             if hashlib.sha256(blobs[name]).hexdigest() != digest:
                 raise ProgramError(f"{path}: {name} is damaged (its checksum differs)")
@@ -265,7 +287,9 @@ def load_program(path: str | Path) -> Program:
     except (zipfile.BadZipFile, KeyError, ValueError, TypeError) as e:
         if isinstance(e, (ProgramError, ChipError)):
             raise
-        raise ProgramError(f"{path}: not an intact .tide program ({type(e).__name__}: {e})") from None
+        raise ProgramError(
+            f"{path}: not an intact .tide program ({type(e).__name__}: {e})"
+        ) from None
     if program.chip.hash != manifest["chip_hash"] or program.hash != manifest["program_hash"]:
         raise ProgramError(f"{path}: the program hash does not match its contents")
     return program

@@ -63,7 +63,9 @@ def decode_word(queue: Queue, chip: Chip, word: int) -> Word:
     payload = word & ((1 << bits) - 1)
     if kind is Kind.CTRL:
         if payload != Ctrl.SYNC:
-            raise ProgramError(f"{queue.name}: control code {payload} is reserved; only SYNC is built")
+            raise ProgramError(
+                f"{queue.name}: control code {payload} is reserved; only SYNC is built"
+            )
         return Word(kind, "SYNC", {}, wait)
     layout = isa.CONTROL_LAYOUT if kind in (Kind.NOP, Kind.REPEAT) else queue.layout(chip)
     fields = {}
@@ -126,7 +128,9 @@ def _repeat(
     last_issue: int,
 ) -> tuple[int, int]:
     if not bursts or now != last_issue + bursts[-1].duration:
-        raise ProgramError(f"{queue.name}: REPEAT must directly follow an OP or REPEAT without a wait")
+        raise ProgramError(
+            f"{queue.name}: REPEAT must directly follow an OP or REPEAT without a wait"
+        )
     b = bursts[-1]
     count = column(w.fields["count"]) if w.fields["tide"] else w.fields["count"]
     interval = w.fields["interval"] or b.duration
@@ -149,7 +153,14 @@ def _repeat(
             fields["fresh"] = 0
         bursts.append(
             Burst(
-                queue, b.mnemonic, fields, last_issue + interval, count, interval, stride, b.duration
+                queue,
+                b.mnemonic,
+                fields,
+                last_issue + interval,
+                count,
+                interval,
+                stride,
+                b.duration,
             )
         )
     last_issue += count * interval

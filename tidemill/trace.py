@@ -80,9 +80,7 @@ class Trace:
 
 _ORDER = {
     q: i
-    for i, q in enumerate(
-        ("MEMA.R", "MEMW.R", "MXM.A", "SXM", "VXM", "MXM.L", "MEMA.W", "MEMW.W")
-    )
+    for i, q in enumerate(("MEMA.R", "MEMW.R", "MXM.A", "SXM", "VXM", "MXM.L", "MEMA.W", "MEMW.W"))
 }
 
 
@@ -124,7 +122,13 @@ class _Tracer:
         self.acc = _Versions(c.acc_groups)
         self.scalar = _Versions(8)
         self.maximum = _Versions(4)
-        self.count = {"ev": c.temp_depth, "act": c.act_depth, "acc": c.acc_groups, "scalar": 8, "max": 4}
+        self.count = {
+            "ev": c.temp_depth,
+            "act": c.act_depth,
+            "acc": c.acc_groups,
+            "scalar": 8,
+            "max": 4,
+        }
         self.count |= {"W_a": 0, "W_s": 0, "E_b": 0, "E_acc": 0}
         self.events: list[Event | Macro] = []
         self.drains: dict[int, list[int]] = {}
@@ -152,7 +156,9 @@ class _Tracer:
 
     def landed(self, queue: str, cycle: int, visible: int) -> None:
         if visible > self.length:
-            raise self.fail(queue, cycle, f"result lands in cycle {visible}, the segment has {self.length}")
+            raise self.fail(
+                queue, cycle, f"result lands in cycle {visible}, the segment has {self.length}"
+            )
 
     def run(self) -> Trace:
         self._planes()
@@ -273,7 +279,8 @@ class _Tracer:
         d = QUEUES[isa.QUEUE_INDEX["MXM.C"]].op("ROWS").d_func(self.chip)
         first, last = int(cycles[0]) + d, int(cycles[-1]) + d
         acts = np.array(
-            [self.act.at(a, c) for a, c in zip(abcs.tolist(), cycles.tolist(), strict=True)], np.int64
+            [self.act.at(a, c) for a, c in zip(abcs.tolist(), cycles.tolist(), strict=True)],
+            np.int64,
         )
         early = [a for a in self.drains.get(group, []) if first <= a < last]
         if early:
@@ -298,7 +305,9 @@ class _Tracer:
         e = self._event("MEMA.R", cycle, b, f, index)
         if f["base"] == Base.ZERO:
             if f["addr"] >= self.chip.mem_a_depth:
-                raise self.fail("MEMA.R", cycle, f"vector {f['addr']} is beyond MEM_A's {self.chip.mem_a_depth}")
+                raise self.fail(
+                    "MEMA.R", cycle, f"vector {f['addr']} is beyond MEM_A's {self.chip.mem_a_depth}"
+                )
             seen = [w for w in self.mem_a.get(f["addr"], []) if w[0] < cycle]
             if seen:
                 e.ins["value"] = ("ev", seen[-1][1])
@@ -319,14 +328,16 @@ class _Tracer:
             self.drains.setdefault(group, []).append(cycle)
             version = self.acc.at(group, cycle)
             if version < 0:
-                raise self.fail("MXM.A", cycle, f"accumulator {f['slot']} is read before its sum is complete")
+                raise self.fail(
+                    "MXM.A", cycle, f"accumulator {f['slot']} is read before its sum is complete"
+                )
             e.ins[f"g{s}"] = ("acc", version)
         self.drive("E_acc", cycle + b.queue.op("ACC").d_func(self.chip), index)
 
     def _sxm(self, cycle: int, b: Burst, f: dict[str, int]) -> None:
         index = self.new("W_s")
         e = self._event("SXM", cycle, b, f, index)
-        stream, driver = (("W_a", "MEM_A") if f["src"] else ("E_v", "VXM"))
+        stream, driver = ("W_a", "MEM_A") if f["src"] else ("E_v", "VXM")
         value = self.sample("SXM", stream, driver, "SXM", cycle)
         e.ins["value"] = ("W_a" if f["src"] else "ev", value)
         if b.mnemonic == "BCAST" and self.seg is Seg.EMBED and cycle < isa.TOKEN_CYCLES:
@@ -355,7 +366,10 @@ class _Tracer:
         elif template.b is BSrc.T:
             e.ins["b"] = ("ev", self.t.at(f["tb"], c))
         if template.b is BSrc.SCALAR or template.dyn:
-            e.ins["s"] = ("scalar", self._complete(self.scalar.at(f["sx"], c), cycle, "scalar", f["sx"]))
+            e.ins["s"] = (
+                "scalar",
+                self._complete(self.scalar.at(f["sx"], c), cycle, "scalar", f["sx"]),
+            )
         if template.c:
             e.ins["c"] = ("ev", self.t.at(f["tc"], cycle + Timing.VXM_C))
         if template.func is isa.Func.EXP:
@@ -373,18 +387,26 @@ class _Tracer:
 
     def _complete(self, version: int, cycle: int, what: str, entry: int) -> int:
         if version < 0:
-            raise self.fail("VXM", cycle, f"{what} {entry} is read before its reduction is complete")
+            raise self.fail(
+                "VXM", cycle, f"{what} {entry} is read before its reduction is complete"
+            )
         self.used_slots.add((what, version))
         return version
 
     def _reduce(self, red: Red, cycle: int, f: dict[str, int], index: int) -> None:
         dest = f["mx"] if red is Red.MAX else f["sx"] if red is not Red.ARGMAX else 0
-        late = Timing.vxm_max(self.chip) if red in (Red.MAX, Red.ARGMAX) else Timing.vxm_scalar(self.chip)
+        late = (
+            Timing.vxm_max(self.chip)
+            if red in (Red.MAX, Red.ARGMAX)
+            else Timing.vxm_scalar(self.chip)
+        )
         visible = cycle + late
         self.landed("VXM", cycle, visible)
         if f["first"] or red not in self._chains:
             if not f["first"]:
-                raise self.fail("VXM", cycle, f"{red.name} goes on with a reduction this segment did not start")
+                raise self.fail(
+                    "VXM", cycle, f"{red.name} goes on with a reduction this segment did not start"
+                )
             if red in self._chains:
                 self._close(red, *self._chains[red])
             self._chains[red] = (dest, [])
@@ -398,7 +420,9 @@ class _Tracer:
         if len(parts) == 1:
             self.slots[red] = self.new("max" if red is Red.MAX else "scalar")
         elif (what, self.slots[red]) in self.used_slots:
-            raise self.fail("VXM", cycle, f"{what} {dest} was read before this reduction was complete")
+            raise self.fail(
+                "VXM", cycle, f"{what} {dest} was read before this reduction was complete"
+            )
         versions.write(dest, visible, self.slots[red])
 
     def _close(self, red: Red, dest: int, parts: list[tuple[int, int]]) -> None:
@@ -421,7 +445,9 @@ class _Tracer:
         if f["base"] != Base.ZERO:
             raise self.fail("MEMA.W", cycle, "writes need base ZERO")
         if f["addr"] >= self.chip.mem_a_depth:
-            raise self.fail("MEMA.W", cycle, f"vector {f['addr']} is beyond MEM_A's {self.chip.mem_a_depth}")
+            raise self.fail(
+                "MEMA.W", cycle, f"vector {f['addr']} is beyond MEM_A's {self.chip.mem_a_depth}"
+            )
         self.mem_a.setdefault(f["addr"], []).append((cycle, index))
         self.landed("MEMA.W", cycle, cycle + 1)
 
@@ -439,4 +465,6 @@ class _Tracer:
             for i, addr in enumerate(b.stepped(self.chip)):
                 cycle = b.start + i * b.interval
                 if any(w[0] == cycle for w in self.mem_a.get(addr, [])):
-                    raise self.fail("MEMA.R", cycle, f"vector {addr} is read and written in one cycle")
+                    raise self.fail(
+                        "MEMA.R", cycle, f"vector {addr} is read and written in one cycle"
+                    )

@@ -217,7 +217,9 @@ def _plan(machine: Machine, trace: Trace) -> _Plan:
                 hit = np.isin(e.rows, list(rows)) & (e.bases == Base.LAYER)
                 if hit.any():
                     if (e.reads[hit] < visible).any():
-                        raise Hazard(f"MEMW.R, {trace.seg.name}: a row is read before this position's K or V lands")
+                        raise Hazard(
+                            f"MEMW.R, {trace.seg.name}: a row is read before this position's K or V lands"
+                        )
                     at = max(at, lv)
             e.level = at + 1
             level["acc", e.index] = e.level

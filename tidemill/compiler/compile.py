@@ -78,7 +78,7 @@ def compile_model(
     mem = build_memory(chip, geo, qm, k_outer(chip, geo), _needs_clear(geo))
     embed = lower_embed(chip, geo, mem).done(isa.PARK_CYCLES)
     reference = max(1, min(geo.n_max, -(-geo.context // (2 * chip.lanes))))
-    layer = lower_layer(chip, geo, mem, reference, qm.k_doublings).done(isa.PARK_CYCLES)
+    layer = lower_layer(chip, geo, mem, reference, qm).done(isa.PARK_CYCLES)
     head = lower_head(chip, geo, mem).done(isa.PARK_CYCLES)
 
     tide = TideColumns(geo.n_max)

@@ -23,7 +23,9 @@ class EmitError(ValueError):
     """A schedule that the instruction words cannot express; names the queue and the limit."""
 
 
-def encode_op(queue: Queue, chip: Chip, mnemonic: str, fields: dict[str, int], wait: int = 0) -> int:
+def encode_op(
+    queue: Queue, chip: Chip, mnemonic: str, fields: dict[str, int], wait: int = 0
+) -> int:
     """Word of an OP. Raises `EmitError` when a field is unknown or does not fit its width."""
     values = {"op": queue.op(mnemonic).code, **fields}
     word = at = 0
@@ -95,9 +97,7 @@ class TideColumns:
             for dest, columns in sorted(self.columns.items(), reverse=True)
             for c, values in enumerate(columns)
         ]
-        return tuple(
-            tuple((d, c, int(v[n])) for d, c, v in words) for n in range(self.sizes)
-        )
+        return tuple(tuple((d, c, int(v[n])) for d, c, v in words) for n in range(self.sizes))
 
 
 @dataclass
@@ -171,7 +171,10 @@ def _joinable(queue: Queue, prev: _Run, run: _Run, step: str, top: int) -> bool:
         interval, stride = prev.interval, prev.stride
         if int(gap[0]) != interval * prev.count:
             return False
-        if queue.name != "VXM" and (prev.fields[step] + stride * prev.count - run.fields[step]) % top:
+        if (
+            queue.name != "VXM"
+            and (prev.fields[step] + stride * prev.count - run.fields[step]) % top
+        ):
             return False
     if not 0 < interval < 1 << isa.INTERVAL_BITS:
         return False
@@ -252,10 +255,14 @@ def _emit_queue(
         idle(run.start - at, last)
         out.append(encode_op(queue, chip, run.slot.mnemonic, run.fields))
         if not isinstance(run.count, int) or run.count > 1:
-            interval = 0 if run.interval == run.slot.duration and queue.name == "MXM.C" else run.interval
+            interval = (
+                0 if run.interval == run.slot.duration and queue.name == "MXM.C" else run.interval
+            )
             more = run.count - 1
             if isinstance(more, int) and more >= 1 << isa.COUNT_BITS:
-                raise EmitError(f"{queue.name}: a burst of {run.count} does not fit {isa.COUNT_BITS} bits")
+                raise EmitError(
+                    f"{queue.name}: a burst of {run.count} does not fit {isa.COUNT_BITS} bits"
+                )
             control(Kind.REPEAT, more, interval=interval, stride=run.stride)
         last = len(out) - 1
         at = run.end(sizes)

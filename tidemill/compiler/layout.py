@@ -154,9 +154,7 @@ class Allocator:
     def check(self, hint: str) -> None:
         """Raise `CompileError` when more was taken than there is."""
         if self.next > self.depth:
-            biggest = ", ".join(
-                f"{n} {r}" for n, _, r in sorted(self.map, key=lambda m: -m[2])[:4]
-            )
+            biggest = ", ".join(f"{n} {r}" for n, _, r in sorted(self.map, key=lambda m: -m[2])[:4])
             raise CompileError(
                 f"{self.what} needs {self.next} rows, this chip has {self.depth} ({biggest}); {hint}"
             )

@@ -16,8 +16,9 @@ from tidemill.chip import Chip
 from tidemill.compiler.layout import CompileError, Geometry
 from tidemill.compiler.memory import Memory
 from tidemill.compiler.ops import Address, Builder, Dest, Load
-from tidemill.compiler.schedule import Region, Slot
+from tidemill.compiler.schedule import Region, Schedule, Slot
 from tidemill.isa import TOKEN_CYCLES, Base, Timing
+from tidemill.model.quantise import QuantModel
 
 __all__ = ["k_outer", "lower_embed", "lower_head", "lower_layer"]
 
@@ -78,17 +79,19 @@ class _Segment:
         )  # fmt: skip
         return region
 
-    def done(self, parked: int):  # type: ignore[no-untyped-def]
+    def done(self, parked: int) -> Schedule:
         """Schedule the segment."""
         return self.b.sched.schedule(parked)
 
 
-def lower_embed(chip: Chip, geo: Geometry, mem: Memory):  # type: ignore[no-untyped-def]
+def lower_embed(chip: Chip, geo: Geometry, mem: Memory) -> _Segment:
     """Token -> residual in MEM_A and the activation file; cosines and sines of this position."""
     s = _Segment(chip, geo, mem, 1, 1)
     # GATHER, BCAST and the multiplier's READ may not dispatch before the token is known
-    first = TOKEN_CYCLES + 2 + max(
-        chip.hop("MEM_W", "VXM"), chip.hop("SXM", "VXM") + chip.hop("MEM_A", "SXM")
+    first = (
+        TOKEN_CYCLES
+        + 2
+        + max(chip.hop("MEM_W", "VXM"), chip.hop("SXM", "VXM") + chip.hop("MEM_A", "SXM"))
     )
     for v in range(geo.dim_vecs):
         s.b.vxm(
@@ -107,9 +110,9 @@ def lower_embed(chip: Chip, geo: Geometry, mem: Memory):  # type: ignore[no-unty
 
 
 class _Layer(_Segment):
-    def __init__(self, chip: Chip, geo: Geometry, mem: Memory, reference: int, doublings: int):
+    def __init__(self, chip: Chip, geo: Geometry, mem: Memory, reference: int, qm: QuantModel):
         super().__init__(chip, geo, mem, geo.n_max, reference)
-        self.doublings = doublings
+        self.k_doublings, self.q_doublings = qm.k_doublings, qm.q_doublings
         self.n = np.arange(1, geo.n_max + 1, dtype=np.int64)
         dv = geo.dim_vecs
         #: accumulators at the top for k-outer products, when the residual fits in half the file
@@ -160,25 +163,46 @@ class _Layer(_Segment):
         if chip.lanes == 1:
             for i in range(len(values)):
                 partners.append(b.take_t())
-                b.vxm(f"{name} sin", "sin_t", ta=values[i ^ 1], mem=self.rope("sin", at + i), td=partners[-1])
+                b.vxm(
+                    f"{name} sin",
+                    "sin_t",
+                    ta=values[i ^ 1],
+                    mem=self.rope("sin", at + i),
+                    td=partners[-1],
+                )
         return list(zip(values, partners, strict=True))
 
-    def cosine(self, name: str, pair: tuple[int, int], at: int, **where: Any) -> None:
-        """The last pass of a rotation: value * cosine + partner * sine."""
-        self.b.vxm(
-            f"{name} cos", "cos_t" if "td" in where else "cos", ta=pair[0], tc=pair[1],
-            mem=self.rope("cos", at % self.geo.head_vecs), **where,
-        )  # fmt: skip
+    def finish(
+        self, name: str, pair: tuple[int, int], at: int, doublings: int, dests: list[Dest]
+    ) -> None:
+        """value * cosine + partner * sine, doubled, to every destination (a stream value passes once)."""
+        b, t = self.b, pair[0]
+        cos: dict[str, Any] = {
+            "ta": t, "tc": pair[1], "mem": self.rope("cos", at % self.geo.head_vecs)
+        }  # fmt: skip
+        if not doublings:
+            for dest in dests:
+                b.vxm(f"{name} cos", "cos", dest=dest, **cos)
+            return
+        b.vxm(f"{name} cos", "cos_t", td=t, **cos)
+        for _ in range(doublings - 1):
+            b.vxm(f"{name} double", "double_t", ta=t, tc=t, td=t)
+        for dest in dests:
+            b.vxm(f"{name} double", "double", ta=t, tc=t, dest=dest)
 
     # Parts -------------------------------------------------------------------------------------
 
-    def project(self, name: str, row: int, m: int, vectors: range) -> tuple[list[tuple[Region, int]], list[int]]:
+    def project(
+        self, name: str, row: int, m: int, vectors: range
+    ) -> tuple[list[tuple[Region, int]], list[int]]:
         """Products of Wq, Wk or Wv rows, and their multipliers times 1/rms."""
         dv = self.geo.dim_vecs
         acc, tm = [], []
         for r in vectors:
             slot = self.slots(1, self.top)
-            region = self.rows(f"{name} {r}", row + r * dv * self.chip.subs, Base.LAYER, 0, dv, slot)
+            region = self.rows(
+                f"{name} {r}", row + r * dv * self.chip.subs, Base.LAYER, 0, dv, slot
+            )
             acc.append((region, slot))
         for r in vectors:
             tm.append(self.scaled(f"{name} {r}", m + r, Base.LAYER, NORM_A))
@@ -197,14 +221,7 @@ class _Layer(_Segment):
             for i, pair in enumerate(self.rotated("k", acc, tm, r0 % geo.head_vecs)):
                 unit, c = divmod(r0 + i, geo.head_vecs)
                 dest = Dest(mem_w=("WRITE", mem.k[unit] + c, Base.POS, 0, Region([("K", unit)])))
-                if not self.doublings:
-                    self.cosine("k", pair, r0 + i, dest=dest)
-                else:
-                    t = pair[0]
-                    self.cosine("k", pair, r0 + i, td=t)
-                    for k in range(self.doublings):
-                        end = k == self.doublings - 1
-                        b.vxm("k double", "double", ta=t, tc=t, td=t, dest=dest if end else None)
+                self.finish("k", pair, r0 + i, self.k_doublings, [dest])
                 b.free_t(*pair)
 
     def queries(self) -> None:
@@ -224,8 +241,7 @@ class _Layer(_Segment):
                         if vec == r
                     ]
                 )
-                for load in loads:
-                    self.cosine("q", pair, r, dest=Dest(load=load))
+                self.finish("q", pair, r, self.q_doublings, [Dest(load=load) for load in loads])
                 b.free_t(*pair)
 
     def values(self) -> None:
@@ -238,8 +254,12 @@ class _Layer(_Segment):
                 if group * chip.weight_streams >= geo.kv_heads * geo.head_pad:
                     continue
                 unit, j = divmod(group, geo.v_groups)
-                dest = Dest(mem_w=("SCATTER", mem.v[unit] + j, Base.POS_V, sub, Region([("V", unit)])))
-                self.b.vxm(f"v {group}", "v", acc=region, acc_slot=slot, tb=tm[0], sx=NORM_A, dest=dest)
+                dest = Dest(
+                    mem_w=("SCATTER", mem.v[unit] + j, Base.POS_V, sub, Region([("V", unit)]))
+                )
+                self.b.vxm(
+                    f"v {group}", "v", acc=region, acc_slot=slot, tb=tm[0], sx=NORM_A, dest=dest
+                )
             self.b.free_t(*tm)
 
     def scores(self, h: int) -> None:
@@ -263,7 +283,15 @@ class _Layer(_Segment):
             region = b.acc[slot : slot + geo.n_max]
             b.mac(f"scores {h}", "ROWS", mem.k[unit], Base.LAYER, acts, abc, region, slot * chip.subs,
                   inner, count, True, weights)  # fmt: skip
-            b.vxm(f"softmax max {h}", "score", acc=region, acc_slot=slot, count=self.n, interval=1, **common)
+            b.vxm(
+                f"softmax max {h}",
+                "score",
+                acc=region,
+                acc_slot=slot,
+                count=self.n,
+                interval=1,
+                **common,
+            )
             return
         op = b.mac(f"scores {h}", "ROWS", mem.k[unit], Base.LAYER, acts, abc, b.acc, 0,
                    inner, count, True, weights)  # fmt: skip
@@ -334,7 +362,9 @@ class _Layer(_Segment):
                 slot = self.top + v
             else:
                 slot = self.slots(1, self.top)
-                self.rows(f"{name} {v}", row + v * vecs * chip.subs, Base.LAYER, first_abc, vecs, slot)
+                self.rows(
+                    f"{name} {v}", row + v * vecs * chip.subs, Base.LAYER, first_abc, vecs, slot
+                )
             t_x = b.take_t()
             b.vxm(f"x {v}", "move", mem=self.x[v], td=t_x)
             td = b.take_t() if template == "wo" else None
@@ -364,13 +394,17 @@ class _Layer(_Segment):
             b.vxm(f"u {v}", "w3", acc=pair[1][0], acc_slot=pair[1][1], tb=t3, td=t_u, sx=NORM_B)
             b.vxm(f"silu {v}", "silu", ta=t_g, td=t_s)
             dst = dv + v
-            b.vxm(f"h {v}", "gate", ta=t_u, tb=t_s, dest=Dest(load=Load(dst, b.act[dst], self.whole)))
+            b.vxm(
+                f"h {v}", "gate", ta=t_u, tb=t_s, dest=Dest(load=Load(dst, b.act[dst], self.whole))
+            )
             b.free_t(t1, t3, t_g, t_s, t_u)
 
 
-def lower_layer(chip: Chip, geo: Geometry, mem: Memory, reference: int, doublings: int):  # type: ignore[no-untyped-def]
+def lower_layer(
+    chip: Chip, geo: Geometry, mem: Memory, reference: int, qm: QuantModel
+) -> _Layer:
     """One decoder layer for every n."""
-    s = _Layer(chip, geo, mem, reference, doublings)
+    s = _Layer(chip, geo, mem, reference, qm)
     s.square(NORM_A)
     s.keys()
     s.queries()
@@ -389,7 +423,7 @@ def lower_layer(chip: Chip, geo: Geometry, mem: Memory, reference: int, doubling
     return s
 
 
-def lower_head(chip: Chip, geo: Geometry, mem: Memory):  # type: ignore[no-untyped-def]
+def lower_head(chip: Chip, geo: Geometry, mem: Memory) -> _Segment:
     """Final norm, LM head, noise, argmax."""
     s = _Segment(chip, geo, mem, 1, 1)
     b = s.b

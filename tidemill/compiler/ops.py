@@ -26,7 +26,8 @@ TEMPLATES: dict[str, Template] = {
     "move": Template(ASrc.WA, wt=True),
     "move_s": Template(ASrc.WS),
     "clear": Template(ASrc.WA),
-    "double": Template(ASrc.T, c=True, wt=True),
+    "double": Template(ASrc.T, c=True),
+    "double_t": Template(ASrc.T, c=True, wt=True),
     "embed": Template(ASrc.BYTE, BSrc.WS),
     "square": Template(ASrc.WA, BSrc.SELF, red=Red.SUMSQ),
     "square_t": Template(ASrc.T, BSrc.SELF, red=Red.SUMSQ),
@@ -95,14 +96,14 @@ class Builder:
         self.act = Region([("act", i) for i in range(chip.act_depth)])
         self.acc = Region([("acc", i) for i in range(chip.acc_depth)])
         self._free_t = deque(range(chip.temp_depth))
-        self._d = {
-            (q.name, o.mnemonic): o.d_func(chip) for q in QUEUES for o in q.ops
-        }
+        self._d = {(q.name, o.mnemonic): o.d_func(chip) for q in QUEUES for o in q.ops}
 
     def take_t(self) -> int:
         """A free T entry, the longest free first."""
         if not self._free_t:
-            raise CompileError(f"the VXM needs more than {self.chip.temp_depth} temporaries (temp_depth)")
+            raise CompileError(
+                f"the VXM needs more than {self.chip.temp_depth} temporaries (temp_depth)"
+            )
         return self._free_t.popleft()
 
     def free_t(self, *entries: int) -> None:
@@ -225,7 +226,15 @@ class Builder:
         fetch = arrive - d["MEMA.R", "READ"] - hop("MEM_A", target)
         if mem is not None:
             slots.append(
-                Slot("MEMA.R", fetch, "READ", {"addr": mem.addr, "base": int(mem.base)}, count, interval, 1)
+                Slot(
+                    "MEMA.R",
+                    fetch,
+                    "READ",
+                    {"addr": mem.addr, "base": int(mem.base)},
+                    count,
+                    interval,
+                    1,
+                )
             )
         if sxm is not None:
             slots.append(Slot("SXM", move, sxm, {"src": int(mem_at == "SXM")}, count, interval, 0))
@@ -239,7 +248,17 @@ class Builder:
         dest = dest or Dest()
         if dest.mem_a is not None:
             a = dest.mem_a
-            slots.append(Slot("MEMA.W", store, "WRITE", {"addr": a.addr, "base": int(a.base)}, count, interval, 1))
+            slots.append(
+                Slot(
+                    "MEMA.W",
+                    store,
+                    "WRITE",
+                    {"addr": a.addr, "base": int(a.base)},
+                    count,
+                    interval,
+                    1,
+                )
+            )
         if dest.load is not None:
             ld = dest.load
             slots.append(
@@ -251,7 +270,9 @@ class Builder:
             )  # fmt: skip
         if dest.mem_w is not None:
             mnemonic, row, base, sub, _ = dest.mem_w
-            slots.append(Slot("MEMW.W", append, mnemonic, {"addr": row, "base": int(base), "sub": sub}))
+            slots.append(
+                Slot("MEMW.W", append, mnemonic, {"addr": row, "base": int(base), "sub": sub})
+            )
 
         if into is None:
             op = self.sched.op(name, "VXM", slots, earliest)
@@ -275,7 +296,9 @@ class Builder:
         if t.red is Red.MAX:
             s.write(op, Region([("max", mx)]), at + Timing.vxm_max(self.chip), count, interval)
         elif t.red in (Red.SUM, Red.SUMSQ):
-            s.write(op, Region([("scalar", sx)]), at + Timing.vxm_scalar(self.chip), count, interval)
+            s.write(
+                op, Region([("scalar", sx)]), at + Timing.vxm_scalar(self.chip), count, interval
+            )
         elif t.red is Red.ARGMAX:
             s.write(op, Region(["token"]), at + Timing.vxm_max(self.chip))
         if chain:
@@ -289,4 +312,3 @@ class Builder:
         if dest.mem_w is not None:
             s.write(op, dest.mem_w[4], append + d["MEMW.W", dest.mem_w[0]])
         return op
-

@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 __all__ = ["Op", "Region", "Schedule", "Scheduler", "Slot"]
 
 
-
 class OrderError(Exception):
     """Queue orders taken at the reference n are impossible at another n."""
 

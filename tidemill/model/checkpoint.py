@@ -244,9 +244,7 @@ def save_checkpoint(checkpoint: Checkpoint, path: str | Path) -> None:
             )
     vocab = c.vocab if c.tied else -c.vocab
     with Path(path).open("wb") as f:
-        f.write(
-            _HEADER.pack(c.dim, c.hidden, c.layers, c.heads, c.kv_heads, vocab, c.context)
-        )
+        f.write(_HEADER.pack(c.dim, c.hidden, c.layers, c.heads, c.kv_heads, vocab, c.context))
         for name in c.shapes():
             if name != "head":
                 f.write(np.ascontiguousarray(getattr(checkpoint, name), "<f4").tobytes())

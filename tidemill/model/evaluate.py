@@ -77,7 +77,11 @@ def evaluate(
 
     def measure(forward: Callable[[NDArray[np.int64]], NDArray]) -> tuple[float, NDArray]:
         bits, best = 0.0, []
-        for part, mask in zip(np.array_split(batch, -(-len(batch) // 8)), np.array_split(counted, -(-len(batch) // 8)), strict=True):
+        for part, mask in zip(
+            np.array_split(batch, -(-len(batch) // 8)),
+            np.array_split(counted, -(-len(batch) // 8)),
+            strict=True,
+        ):
             logits = forward(part)[:, :-1]
             best.append(logits.argmax(-1)[mask])
             logits = logits.astype(np.float64)

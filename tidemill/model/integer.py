@@ -84,7 +84,9 @@ class IntegerModel:
     def _added(self, name: str, layer: int, y: Ints, x: Ints) -> Ints:
         """A matrix that adds to the residual."""
         m: QuantMatrix = getattr(self.model, name)
-        return compound(preshift(self._product(name, layer, y), m.shift), m.mul[layer].astype(np.int64), x)
+        return compound(
+            preshift(self._product(name, layer, y), m.shift), m.mul[layer].astype(np.int64), x
+        )
 
     def embed(self, tokens: NDArray[np.integer]) -> Ints:
         """Residual (..., dim) of tokens."""
@@ -128,6 +130,8 @@ class IntegerModel:
             q, k = rope(q), rope(k)
             for _ in range(m.k_doublings):
                 k = compound(k, ONE, k)
+            for _ in range(m.q_doublings):
+                q = compound(q, ONE, q)
             see("q_rope", i, q), see("k_rope", i, k)
             cache_k[i][:, :, start:stop] = numerics.to_byte(k)
             cache_v[i][:, :, start:stop] = numerics.to_byte(v)

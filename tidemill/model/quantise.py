@@ -42,7 +42,7 @@ SCORE_STEPS = 1024
 NOISE_STEPS = 2048
 
 #: How far past the calibrated peak every kind of value may go before it saturates.
-MARGIN = {"x": 1.25, "q": 1.25, "k": 1.1, "v": 1.1, "g": 1.25, "u": 1.25, "pre": 1.1, "logit": 1.2}
+MARGIN = {"x": 1.25, "q": 1.25, "k": 1.05, "v": 1.1, "g": 1.25, "u": 1.25, "pre": 1.1, "logit": 1.2}
 #: Largest factor by which a row's weights may be made coarser so that its type gets a smaller pre-shift.
 NARROW = 1.5
 
@@ -94,6 +94,7 @@ class QuantModel:
     ``q, k, v``   y = c(p(acc, shift + rk), mul')
     ``rope``      t = c(swap(y), sin);  y = c(y, cos, t)    on q and k; the result is at half scale
     ``k``         k_doublings times: y = c(y, 65536, y);  stored byte = to_byte(y)
+    ``q``         q_doublings times: y = c(y, 65536, y)
     ``v``         stored byte = to_byte(y)                  (no RoPE, no doubling)
     ``score``     s = c(p(sum q * k_byte, score_shift), score_mul)
     ``softmax``   P = exp table(s, max s over positions 0..p);  (am, ak) = recip(sum P)
@@ -138,6 +139,8 @@ class QuantModel:
     rope_sin: NDArray[np.int16]
     #: Times K is doubled after RoPE, each time by one pass A = y, B = ONE, C = y.
     k_doublings: int
+    #: The same for q.
+    q_doublings: int
     #: Scalar mantissa, 1..65535, one for all layers and heads.
     score_mul: int
     score_shift: int
@@ -286,7 +289,9 @@ def calibrate(checkpoint: Checkpoint, *, sequences: int, tokens: int, seed: int)
             return
         if what in ("k", "k_rope"):
             z = _pairs(y)
-            peak = np.stack([np.maximum(abs((z * t).real), abs((z * t).imag)).max((0, 2)) for t in turns])
+            peak = np.stack(
+                [np.maximum(abs((z * t).real), abs((z * t).imag)).max((0, 2)) for t in turns]
+            )
             peaks.setdefault(what + "_pair", []).append(peak)
         if what == "q_rope":
             peaks.setdefault("q_radius", []).append(np.abs(_pairs(y)).max((0, 2)))
@@ -369,7 +374,9 @@ def _rows(w: Floats, unit: Floats, moment: Floats, name: str) -> NDArray[np.int8
     if w.ndim == 2:
         q = _compensate(scaled, moment).astype(np.int64)
     else:
-        q = np.stack([_compensate(*layer) for layer in zip(scaled, moment, strict=True)]).astype(np.int64)
+        q = np.stack([_compensate(*layer) for layer in zip(scaled, moment, strict=True)]).astype(
+            np.int64
+        )
     l1 = np.abs(q).sum(-1)
     if l1.max() > L1_LIMIT:
         at = np.unravel_index(int(l1.argmax()), l1.shape)
@@ -414,7 +421,7 @@ def quantise(
     calibration_tokens: int | None = None,
     calibration_sequences: int = 48,
     seed: int = 0,
-    k_doublings: int = 2,
+    k_doublings: int = 3,
 ) -> QuantModel:
     """Quantise for the machine. Deterministic; seconds for a model of 260,000 parameters.
 
@@ -424,7 +431,7 @@ def quantise(
         The model.
     calibration_tokens
         Length of the calibration texts: the context the model was trained at. Default: the model's
-        context, at most 256.
+        context, at most 192.
     calibration_sequences
         Number of calibration texts.
     seed
@@ -442,8 +449,10 @@ def quantise(
     if c.dim > DIM_LIMIT:
         raise ModelError(f"dim {c.dim}: the sum of squares allows at most {DIM_LIMIT}")
     if c.head_dim > HEAD_LIMIT:
-        raise ModelError(f"head dimension {c.head_dim}: a score's int32 sum allows at most {HEAD_LIMIT}")
-    tokens = calibration_tokens or min(c.context, 256)
+        raise ModelError(
+            f"head dimension {c.head_dim}: a score's int32 sum allows at most {HEAD_LIMIT}"
+        )
+    tokens = calibration_tokens or min(c.context, 192)
     cal = calibrate(
         checkpoint, sequences=calibration_sequences, tokens=min(tokens, c.context), seed=seed
     )
@@ -499,7 +508,9 @@ def quantise(
     floor = np.repeat(floor.reshape(*floor.shape[:2], -1, 2).max(-1), 2, -1)
     # y_k is the unit before RoPE; the stored byte is y_k * 2 (RoPE) * 256 / 2**k_doublings.
     byte = 512 / 2.0**k_doublings
-    y_k = np.maximum(np.maximum(k_peak * MARGIN["k"] / (127 * byte), floor), k_peak * MARGIN["k"] / INT16)
+    y_k = np.maximum(
+        np.maximum(k_peak * MARGIN["k"] / (127 * byte), floor), k_peak * MARGIN["k"] / INT16
+    )
     k_byte = y_k * byte
 
     # Q takes what K leaves: unit(q) * unit(k byte) is one constant.
@@ -509,12 +520,15 @@ def quantise(
     q_floor = np.maximum(q_peak * MARGIN["q"] / INT16, at_least(q_unit, q_shift).reshape(heads))
     product = float((2 * q_floor * k_of_q).max())
     nats = math.log2(math.e) * SCORE_STEPS / math.sqrt(c.head_dim)
+    # A score is the sum times at most one; q doubled after RoPE halves what it has to be multiplied by.
+    q_doublings = max(0, math.ceil(math.log2(product * nats / 0.99)))
+    product /= 2.0**q_doublings
     score_shift = max(0, math.ceil(math.log2(product * nats)) * -1 - 1)
     score_mul = math.ceil(product * nats * 2.0 ** (16 + score_shift))
     if score_mul >= 1 << 16:
         raise ModelError(f"attention scores need a multiplier of {score_mul}, the largest is 65535")
     product = score_mul / (nats * 2.0 ** (16 + score_shift))
-    y_q = product / (2 * k_of_q)
+    y_q = product / (2 * k_of_q) * 2.0**q_doublings
 
     # V: a unit per channel, taken back by Wo's columns.
     wv = f64["wv"] * attn
@@ -580,6 +594,7 @@ def quantise(
         rope_cos=_frozen(_round(np.cos(angle) * INT16), np.int16),
         rope_sin=_frozen(_round(np.sin(angle) * INT16), np.int16),
         k_doublings=k_doublings,
+        q_doublings=q_doublings,
         score_mul=score_mul,
         score_shift=score_shift,
         attn_shift=-8,
@@ -591,7 +606,7 @@ def quantise(
             silu_out=silu_out,
             logit=unit,
             k_byte=k_byte,
-            q=2 * y_q,
+            q=2 * y_q / 2.0**q_doublings,
             v_byte=256 * y_v,
             u=y_u,
         ),

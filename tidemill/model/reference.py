@@ -35,9 +35,7 @@ class FloatModel:
     def __init__(self, checkpoint: Checkpoint, dtype: type = np.float32) -> None:
         self.config = c = checkpoint.config
         self.dtype = np.dtype(dtype)
-        self._w = {
-            n: getattr(checkpoint, n).astype(dtype) for n in (*c.shapes(), "head")
-        }
+        self._w = {n: getattr(checkpoint, n).astype(dtype) for n in (*c.shapes(), "head")}
         angle = rope_angles(c.context, c.head_dim, c.theta)
         self._cos, self._sin = np.cos(angle).astype(dtype), np.sin(angle).astype(dtype)
 
@@ -48,7 +46,9 @@ class FloatModel:
         return np.zeros(shape, self.dtype), np.zeros(shape, self.dtype)
 
     def _norm(self, x: Floats, gain: Floats) -> Floats:
-        return x / np.sqrt((x * x).mean(-1, keepdims=True) + self.dtype.type(self.config.eps)) * gain
+        return (
+            x / np.sqrt((x * x).mean(-1, keepdims=True) + self.dtype.type(self.config.eps)) * gain
+        )
 
     def _rope(self, y: Floats, start: int) -> Floats:
         """Rotate (batch, heads, time, head_dim) from position `start` on."""
