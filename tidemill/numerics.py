@@ -8,6 +8,8 @@ Rounding is one rule everywhere: half up, `floor(x + 1/2)`. Saturation is symmet
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -34,7 +36,7 @@ __all__ = [
     "xorshift32",
 ]
 
-Ints = NDArray[np.int64]
+Ints = NDArray[np.signedinteger[Any]]
 
 #: B operand of the VXM that multiplies by one: the product is shifted right by 16.
 ONE = 1 << 16
@@ -64,7 +66,7 @@ def preshift(a: Ints, s: Ints | int) -> Ints:
     return saturate(round_shift(a, np.clip(s, 0, 31)), 18)
 
 
-def compound(pre: Ints, b: Ints, c: Ints | int = 0) -> Ints:
+def compound(pre: Ints, b: Ints | int, c: Ints | int = 0) -> Ints:
     """sat16(round(pre * b / 2**16) + c): VXM after its pre-shift; `pre`, `b` are 18-bit signed."""
     return saturate(round_shift(np.asarray(pre, np.int64) * b, 16) + c, 16)
 

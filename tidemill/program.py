@@ -1,6 +1,7 @@
 """A compiled program: words of every queue, tide table, configuration, memory image, manifest.
 
-One `.tide` file is a zip: `manifest.json` (text, with a sha256 of every other member) and `.npy` arrays.
+One `.tide` file is a zip: `manifest.json` (text, with a sha256 of every other member) and `.npy`
+arrays.
 """
 
 from __future__ import annotations
@@ -34,8 +35,10 @@ class ProgramError(ValueError):
 class Program:
     """Everything the host loads.
 
-    mem_w: int8 [mem_w_depth, S, L]; mem_a: int16 [mem_a_depth, L]; `*_used` mark the rows the program
-    defines (the rest is whatever the memory held). tide[n - 1] is a list of (destination, column, value).
+    mem_w: int8 [mem_w_depth, S, L]; mem_a: int16 [mem_a_depth, L]; `*_used` mark the rows the
+    program
+    defines (the rest is whatever the memory held). tide[n - 1] is a list of (destination, column,
+    value).
     """
 
     chip: Chip
@@ -114,12 +117,16 @@ class Program:
     def run_writes(
         self, prompt: list[int], max_tokens: int, temperature: float = 0.0, seed: int = 0
     ) -> list[tuple[Space, int, int]]:
-        """Host writes that set up one run. Raises `ProgramError` for what this program cannot do."""
+        """Host writes that set up one run.
+
+        Raises `ProgramError` for what this program cannot do.
+        """
         if not prompt:
             raise ProgramError("the prompt is empty: a run needs at least one token")
         if len(prompt) > self.context:
             raise ProgramError(
-                f"the prompt has {len(prompt)} tokens, the context of this program holds {self.context}"
+                f"the prompt has {len(prompt)} tokens, "
+                f"the context of this program holds {self.context}"
             )
         bad = [t for t in prompt if not 0 <= t < self.config[Config.VOCAB]]
         if bad:
@@ -213,7 +220,10 @@ class Program:
 def _memory_writes(
     space: Space, rows: NDArray[Any], per: int, used: NDArray[np.bool_]
 ) -> Iterator[tuple[Space, int, int]]:
-    """64-bit host words of the used rows; `per` elements a word (fewer lanes leave the rest zero)."""
+    """64-bit host words of the used rows.
+
+    `per` elements a word (fewer lanes leave the rest zero).
+    """
     bits = 64 // per
     lanes = rows.shape[1]
     words = -(-lanes // per)
@@ -243,7 +253,10 @@ def _decode_template(word: int) -> Template:
 
 
 def load_program(path: str | Path) -> Program:
-    """Read a `.tide` file. Raises `ProgramError` for anything but an intact program of this format."""
+    """Read a `.tide` file.
+
+    Raises `ProgramError` for anything but an intact program of this format.
+    """
     try:
         with zipfile.ZipFile(path) as z:
             blobs = {n: z.read(n) for n in z.namelist()}
@@ -270,8 +283,8 @@ def load_program(path: str | Path) -> Program:
         program = Program(
             chip=chip,
             queues=tuple(tuple(arrays[f"queue_{q.name}"].tolist()) for q in QUEUES),
-            starts=tuple(tuple(s) for s in manifest["starts"]),  # type: ignore[misc]
-            tide=tuple(tuple(tuple(w) for w in row) for row in arrays["tide"].tolist()),  # type: ignore[misc]
+            starts=tuple(tuple(s) for s in manifest["starts"]),
+            tide=tuple(tuple((d, c, v) for d, c, v in row) for row in arrays["tide"].tolist()),
             config=config,
             templates=tuple(_decode_template(w) for w in manifest["templates"]),
             lane_table=arrays["lane_table"],

@@ -1,6 +1,7 @@
 """Words to issue times: what an instruction queue does with a program, cycle by cycle.
 
-This is the reference for the ICU (`docs/architecture.md`, Control) and shares nothing with the compiler.
+This is the reference for the ICU (`docs/architecture.md`, Control) and shares nothing with the
+compiler.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ __all__ = ["Burst", "Word", "decode_word", "expand_queue", "expand_segment"]
 
 @dataclass(frozen=True)
 class Word:
-    """A decoded word. `fields` holds the OP's fields, or count/interval/stride/tide of NOP and REPEAT."""
+    """A decoded word.
+
+    `fields` holds the OP's fields, or count/interval/stride/tide of NOP and REPEAT.
+    """
 
     kind: Kind
     mnemonic: str
@@ -30,7 +34,8 @@ class Word:
 class Burst:
     """Issues of one instruction at cycles start + i*interval, i < count.
 
-    The field named `step` of issue i is its value plus i*stride, modulo its width. `first_only` fields
+    The field named `step` of issue i is its value plus i*stride, modulo its width. `first_only`
+    fields
     (VXM first, MAC fresh of COLS) count for issue 0 alone. `duration` is the cycles of one issue.
     """
 

@@ -1,10 +1,15 @@
 """Dataflow of one segment: which instruction takes which value, derived from cycles alone.
 
-`trace_segment` expands the words of every queue, puts every driven stream value at its slice and cycle,
-and finds for every sampled operand the value that passes in exactly that cycle. Files (T, activation,
-accumulator, scalar, maximum) are followed write by write. What does not fit raises `Hazard`: an empty
-stream, a sum read before it is complete, two accesses that collide, an address outside its memory, a
-result that lands after the segment's end. The simulator runs the result; the checker asks for all n.
+`trace_segment` expands the words of every queue, puts every driven stream value at its slice and
+cycle,
+and finds for every sampled operand the value that passes in exactly that cycle. Files (T,
+activation,
+accumulator, scalar, maximum) are followed write by write. What does not fit raises `Hazard`: an
+empty
+stream, a sum read before it is complete, two accesses that collide, an address outside its memory,
+a
+result that lands after the segment's end. The simulator runs the result; the checker asks for all
+n.
 
 It knows the program and the ISA table, nothing of the compiler.
 """
@@ -13,12 +18,14 @@ from __future__ import annotations
 
 import bisect
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tidemill import isa
-from tidemill.isa import ASrc, Base, BSrc, Mask, QUEUES, Red, Seg, Timing
+from tidemill.isa import QUEUES, ASrc, Base, BSrc, Mask, Red, Seg, Timing
 from tidemill.program import Program, ProgramError
 from tidemill.timeline import Burst, expand_segment
 
@@ -104,7 +111,10 @@ class _Versions:
 
 
 def trace_segment(program: Program, seg: Seg, n: int) -> Trace:
-    """Dataflow of segment `seg` when attention reads n vectors. Raises `Hazard` or `ProgramError`."""
+    """Dataflow of segment `seg` when attention reads n vectors.
+
+    Raises `Hazard` or `ProgramError`.
+    """
     return _Tracer(program, seg, n).run()
 
 
@@ -234,8 +244,8 @@ class _Tracer:
             self.plane_row[at] = b.stepped(self.chip)
             self.plane_base[at] = b.fields["base"]
 
-    def _sums(self) -> list[tuple[int, int, Burst, NDArray[np.int64], int]]:
-        """(last dispatch cycle, group, rows, bases, abc, cycles) of every sum, in time order."""
+    def _sums(self) -> list[tuple[Any, ...]]:
+        """(last dispatch cycle, group, (rows, bases), abc, cycles) of every sum, in time order."""
         chip = self.chip
         cycles, groups, abcs, fresh = [], [], [], []
         for b in self.bursts["MXM.C"]:
@@ -265,7 +275,7 @@ class _Tracer:
         if bounds[0] != 0:
             bad = int(cycle[order[0]])
             raise self.fail("MXM.C", bad, "adds to a sum that this segment did not start")
-        for lo, hi in zip(bounds, bounds[1:], strict=False):
+        for lo, hi in pairwise(bounds):
             pick = order[lo:hi]
             g = int(group[pick[0]])
             if (group[pick] != g).any():
@@ -273,9 +283,9 @@ class _Tracer:
             rows = self.plane_row[at[pick]], self.plane_base[at[pick]]
             out.append((int(cycle[pick[-1]]), g, rows, abc[pick], cycle[pick]))
         out.sort(key=lambda x: (x[0], x[1]))
-        return out  # type: ignore[return-value]
+        return out
 
-    def _macro(self, group: int, rows, abcs, cycles) -> None:  # type: ignore[no-untyped-def]
+    def _macro(self, group: int, rows, abcs, cycles) -> None:
         d = QUEUES[isa.QUEUE_INDEX["MXM.C"]].op("ROWS").d_func(self.chip)
         first, last = int(cycles[0]) + d, int(cycles[-1]) + d
         acts = np.array(

@@ -5,7 +5,8 @@ alone), then instructions that do not depend on one another are done together, a
 from the issue times of the words; arithmetic from `tidemill.numerics`.
 
 Memory that nobody wrote is poison: a vector that depends on it and reaches a file, a memory or a
-reduction ends the run with its queue and cycle (`check=True`), except where the machine's rules make it
+reduction ends the run with its queue and cycle (`check=True`), except where the machine's rules
+make it
 harmless (lanes masked by position, weights times an activation of exactly zero).
 """
 
@@ -71,7 +72,7 @@ class Machine:
         self.mem_a_ok = np.zeros(program.mem_a.shape, bool)
         self.mem_a_ok[program.mem_a_used] = True
         lanes = chip.lanes
-        self.state = {
+        self.state: dict[str, NDArray[Any]] = {
             "ev": np.zeros((chip.temp_depth, lanes), np.int64),
             "act": np.zeros((chip.act_depth, lanes), np.int32),
             "acc": np.zeros((chip.acc_groups, chip.weight_streams), np.int64),
@@ -131,7 +132,8 @@ class Machine:
         self.position, self.token = position, token
         n = self.program.rows(position)
         cycles = self._segment(Seg.EMBED, 1)
-        for self.layer in range(self.program.config[Config.LAYERS]):
+        for layer in range(self.program.config[Config.LAYERS]):
+            self.layer = layer
             cycles += self._segment(Seg.LAYER, n)
         if head:
             cycles += self._segment(Seg.HEAD, n)
@@ -142,9 +144,10 @@ class Machine:
         if plan is None:
             plan = self.plans[seg, n] = _plan(self, trace_segment(self.program, seg, n))
         trace, chip = plan.trace, self.chip
-        shapes = {
-            "ev": (chip.lanes,), "act": (chip.lanes,), "acc": (chip.weight_streams,), "scalar": (2,),
-            "max": (), "W_a": (chip.lanes,), "W_s": (chip.lanes,), "E_b": (chip.lanes,), "E_acc": (chip.lanes,),
+        shapes: dict[str, tuple[int, ...]] = {
+            "ev": (chip.lanes,), "act": (chip.lanes,), "acc": (chip.weight_streams,),
+            "scalar": (2,), "max": (), "W_a": (chip.lanes,), "W_s": (chip.lanes,),
+            "E_b": (chip.lanes,), "E_acc": (chip.lanes,),
         }  # fmt: skip
         for name, size in trace.sizes.items():
             have = self.buffers.get(name)
@@ -194,7 +197,8 @@ class Machine:
     def poisoned(self, what: str, e: Event) -> Hazard:
         """The error for a value that depends on memory nobody wrote."""
         return Hazard(
-            f"{e.kind} at cycle {e.cycle}, position {self.position}, layer {self.layer}: {what} was never written"
+            f"{e.kind} at cycle {e.cycle}, position {self.position}, layer {self.layer}: "
+            f"{what} was never written"
         )
 
 
@@ -218,7 +222,8 @@ def _plan(machine: Machine, trace: Trace) -> _Plan:
                 if hit.any():
                     if (e.reads[hit] < visible).any():
                         raise Hazard(
-                            f"MEMW.R, {trace.seg.name}: a row is read before this position's K or V lands"
+                            f"MEMW.R, {trace.seg.name}: a row is read before this position's "
+                            "K or V lands"
                         )
                     at = max(at, lv)
             e.level = at + 1
@@ -316,7 +321,9 @@ def _mac(machine: Machine, key: tuple[Any, ...], items: list[Macro]) -> _Batch:
     return _Batch(run, args)
 
 
-def _copy(target: str, source: str, transform: Callable[[Machine, Any], Any] | None = None):  # type: ignore[no-untyped-def]
+def _copy(
+    target: str, source: str, transform: Callable[[Machine, Any], Any] | None = None
+) -> Callable[[list[Event]], _Batch]:
     def build(items: list[Event]) -> _Batch:
         args = {"i": _ix(items, "value"), "o": _out(items)}
 

@@ -1,4 +1,7 @@
-"""Compiled programs: legal for every n, the same size for any number of layers, refused with numbers."""
+"""Compiled programs.
+
+Legal for every n, the same size for any number of layers, refused with numbers.
+"""
 
 import dataclasses
 
@@ -20,7 +23,8 @@ from tidemill.trace import Hazard, trace_segment
 SIZES = [(1, 1), (2, 1), (4, 2), (4, 4), (8, 2), (8, 8), (16, 8), (16, 16), (16, 1), (32, 4)]
 ODD = {
     "3x6": {"dim": 18, "hidden": 41, "layers": 2, "heads": 3, "kv_heads": 1, "vocab": 257},
-    "9x6": {"dim": 54, "hidden": 57, "layers": 1, "heads": 9, "kv_heads": 3, "vocab": 99, "tied": False},
+    "9x6": {"dim": 54, "hidden": 57, "layers": 1, "heads": 9, "kv_heads": 3, "vocab": 99,
+            "tied": False},
     "2x10": {"dim": 20, "hidden": 7, "layers": 2, "heads": 2, "kv_heads": 2, "vocab": 50},
     "2x24": {"dim": 48, "hidden": 33, "layers": 1, "heads": 2, "kv_heads": 1, "vocab": 99},
 }  # fmt: skip
@@ -113,7 +117,7 @@ def test_damaged_program_files(quantised, tmp_path):
         ({"mem_a_depth": 100}, r"MEM_A needs \d+ rows, this chip has 100 \("),
         ({"act_depth": 8}, r"activation file needs \d+ vectors .* this chip has 8 \(act_depth\)"),
         ({"queue_depth": 64}, r"queue VXM needs \d+ words, this chip has 64 \(queue_depth\)"),
-        ({"tide_depth": 32}, r"tide table needs 12 rows of \d+ words, this chip has 32 \(tide_depth\)"),
+        ({"tide_depth": 32}, r"tide table needs 12 rows of \d+ words, .* has 32 \(tide_depth\)"),
         ({"vocab": 256}, r"vocabulary has 257 tokens, this chip numbers 256 \(vocab\)"),
         ({"temp_depth": 4}, r"VXM needs more than 4 temporaries \(temp_depth\)"),
     ],

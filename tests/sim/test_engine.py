@@ -1,4 +1,7 @@
-"""The numpy engine against the integer model: tokens of odd models on many chips, poison, overflow."""
+"""The numpy engine against the integer model.
+
+Tokens of odd models on many chips, poison, overflow.
+"""
 
 import dataclasses
 
@@ -17,7 +20,8 @@ from tidemill_sim.engine import Machine
 SIZES = [(1, 1), (2, 1), (4, 2), (4, 4), (8, 2), (8, 8), (16, 8), (16, 16), (16, 1), (32, 4)]
 MODELS = {
     "3x6": {"dim": 18, "hidden": 41, "layers": 2, "heads": 3, "kv_heads": 1, "vocab": 257},
-    "9x6": {"dim": 54, "hidden": 57, "layers": 1, "heads": 9, "kv_heads": 3, "vocab": 99, "tied": False},
+    "9x6": {"dim": 54, "hidden": 57, "layers": 1, "heads": 9, "kv_heads": 3, "vocab": 99,
+            "tied": False},
     "2x10": {"dim": 20, "hidden": 7, "layers": 2, "heads": 2, "kv_heads": 2, "vocab": 50},
 }  # fmt: skip
 
@@ -25,7 +29,8 @@ MODELS = {
 def chip(lanes, streams, context=40):
     small = lanes < 4
     return dataclasses.replace(
-        CHIPS["tiny"], name=f"{lanes}x{streams}", lanes=lanes, weight_streams=streams, context=context,
+        CHIPS["tiny"], name=f"{lanes}x{streams}", lanes=lanes, weight_streams=streams,
+        context=context,
         mem_w_depth=1 << 16, mem_a_depth=1 << 14, act_depth=512 if small else 256,
         acc_depth=128 if small else 64, queue_depth=1 << 14, tide_depth=1 << 14,
     )  # fmt: skip
@@ -34,7 +39,9 @@ def chip(lanes, streams, context=40):
 @pytest.fixture(scope="module")
 def models():
     return {
-        name: quantise(random_checkpoint(ModelConfig(**c, context=64), seed=3), calibration_sequences=4)
+        name: quantise(
+            random_checkpoint(ModelConfig(**c, context=64), seed=3), calibration_sequences=4
+        )
         for name, c in MODELS.items()
     }  # fmt: skip
 

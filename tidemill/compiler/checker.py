@@ -1,8 +1,11 @@
 """The independent checker: replays a program's words against the machine's rules, for every n.
 
-It knows the program and the ISA table only (`tidemill.timeline`, `tidemill.trace`): queues that park in
-time, operands that arrive in their cycle, sums complete before they are read, no collision, addresses
-inside their memories, nothing in flight across a segment's end, the tide row loaded before it is used.
+It knows the program and the ISA table only (`tidemill.timeline`, `tidemill.trace`): queues that
+park in
+time, operands that arrive in their cycle, sums complete before they are read, no collision,
+addresses
+inside their memories, nothing in flight across a segment's end, the tide row loaded before it is
+used.
 """
 
 from __future__ import annotations
@@ -79,5 +82,3 @@ def _addresses(program: Program, trace: Trace) -> None:
             inside(e.kind, e.fields["addr"] + w[Base(e.fields["base"])], chip.mem_w_depth)
         elif e.kind.startswith("MEMA.R"):
             inside(e.kind, e.fields["addr"] + a.get(Base(e.fields["base"]), 0), chip.mem_a_depth)
-
-

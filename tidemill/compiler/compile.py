@@ -9,6 +9,7 @@ import numpy as np
 
 from tidemill import isa
 from tidemill.chip import Chip
+from tidemill.compiler.analysis import gaps
 from tidemill.compiler.emit import TideColumns, emit_segment
 from tidemill.compiler.layout import CompileError, Geometry
 from tidemill.compiler.lower import (
@@ -21,7 +22,6 @@ from tidemill.compiler.lower import (
 )
 from tidemill.compiler.memory import build_memory
 from tidemill.compiler.ops import TEMPLATES
-from tidemill.compiler.analysis import gaps
 from tidemill.isa import QUEUES, Config
 from tidemill.model.quantise import QuantModel
 from tidemill.program import Program
@@ -37,7 +37,8 @@ def geometry(chip: Chip, qm: QuantModel, context: int | None = None) -> Geometry
     limit = min(chip.context, qm.max_context)
     if context is not None and not 1 <= context <= limit:
         raise CompileError(
-            f"the context must be from 1 to {limit} (chip {chip.context}, model {qm.max_context}), not {context}"
+            f"the context must be from 1 to {limit} (chip {chip.context}, model {qm.max_context}), "
+            f"not {context}"
         )
     if c.vocab > chip.vocab:
         raise CompileError(
@@ -73,7 +74,10 @@ def compile_model(
     eos: int | None = None,
     info: dict[str, Any] | None = None,
 ) -> Program:
-    """Place, schedule and encode. Raises `CompileError` or `EmitError` with the need and the limit."""
+    """Place, schedule and encode.
+
+    Raises `CompileError` or `EmitError` with the need and the limit.
+    """
     geo = geometry(chip, qm, context)
     mem = build_memory(chip, geo, qm, k_outer(chip, geo), _needs_clear(geo))
     embed = lower_embed(chip, geo, mem).done(isa.PARK_CYCLES)
@@ -94,7 +98,8 @@ def compile_model(
     for q, queue in enumerate(QUEUES):
         if len(words[q]) > chip.queue_depth:
             raise CompileError(
-                f"queue {queue.name} needs {len(words[q])} words, this chip has {chip.queue_depth} (queue_depth)"
+                f"queue {queue.name} needs {len(words[q])} words, "
+                f"this chip has {chip.queue_depth} (queue_depth)"
             )
     if len(rows) * len(rows[0]) > chip.tide_depth:
         raise CompileError(

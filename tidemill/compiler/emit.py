@@ -1,4 +1,7 @@
-"""Schedule to instruction words: runs merged into REPEAT, gaps into waits and NOPs, n into the tide table."""
+"""Schedule to instruction words.
+
+Runs merged into REPEAT, gaps into waits and NOPs, n into the tide table.
+"""
 
 from __future__ import annotations
 
@@ -192,9 +195,9 @@ def _joinable_mac(prev: _Run, run: _Run) -> bool:
     }
     d = prev.slot.duration
     gap = run.start - prev.start
-    return (
+    return bool(
         same
-        and bool((gap == d * prev.count).all())
+        and (gap == d * prev.count).all()
         and run.fields["acc"] == prev.fields["acc"] + prev.count
         and (prev.count == 1 or prev.interval == d)
         and (run.count == 1 or run.interval == d)

@@ -1,7 +1,11 @@
-"""Where a model's numbers lie: padding, head placement, memory maps. The only place that knows both shapes.
+"""Where a model's numbers lie: padding, head placement, memory maps.
 
-Vectors have L lanes, weight planes S banks. Heads narrower than a vector share it: a query head stands
-at the lane offset of its KV head (so that its scores meet the right half of a K row), and Wo's columns
+The only place that knows both shapes.
+
+Vectors have L lanes, weight planes S banks. Heads narrower than a vector share it: a query head
+stands
+at the lane offset of its KV head (so that its scores meet the right half of a K row), and Wo's
+columns
 follow the same order.
 """
 
@@ -19,7 +23,10 @@ __all__ = ["Allocator", "CompileError", "Geometry", "pad_rows"]
 
 
 class CompileError(ValueError):
-    """A model that this chip cannot hold or run; the text names the thing, the need and what there is."""
+    """A model that this chip cannot hold or run.
+
+    The text names the thing, the need and what there is.
+    """
 
 
 def _ceil(a: int, b: int) -> int:
@@ -156,5 +163,6 @@ class Allocator:
         if self.next > self.depth:
             biggest = ", ".join(f"{n} {r}" for n, _, r in sorted(self.map, key=lambda m: -m[2])[:4])
             raise CompileError(
-                f"{self.what} needs {self.next} rows, this chip has {self.depth} ({biggest}); {hint}"
+                f"{self.what} needs {self.next} rows, this chip has {self.depth} ({biggest}); "
+                f"{hint}"
             )

@@ -144,9 +144,10 @@ class _Layer(_Segment):
     def rotated(
         self, name: str, acc: list[tuple[Region, int]], tm: list[int], at: int
     ) -> list[tuple[int, int]]:
-        """Requantise drained vectors `at`, `at` + 1 .. of heads and multiply their partners by sine.
+        """Requantise drained vectors `at`, `at` + 1 .. and multiply their partners by sine.
 
-        Returns the T entries (value, partner * sine) of every vector; with one lane a vector's partner is
+        Returns the T entries (value, partner * sine) of every vector; with one lane a vector's
+        partner is
         its neighbour, otherwise SXM SWAP brings it.
         """
         b, chip = self.b, self.chip
@@ -175,7 +176,10 @@ class _Layer(_Segment):
     def finish(
         self, name: str, pair: tuple[int, int], at: int, doublings: int, dests: list[Dest]
     ) -> None:
-        """value * cosine + partner * sine, doubled, to every destination (a stream value passes once)."""
+        """value * cosine + partner * sine, doubled.
+
+        To every destination (a stream value passes once).
+        """
         b, t = self.b, pair[0]
         cos: dict[str, Any] = {
             "ta": t, "tc": pair[1], "mem": self.rope("cos", at % self.geo.head_vecs)
@@ -281,7 +285,8 @@ class _Layer(_Segment):
         if buffers:
             slot = h % buffers * geo.n_max
             region = b.acc[slot : slot + geo.n_max]
-            b.mac(f"scores {h}", "ROWS", mem.k[unit], Base.LAYER, acts, abc, region, slot * chip.subs,
+            b.mac(f"scores {h}", "ROWS", mem.k[unit], Base.LAYER, acts, abc, region,
+                  slot * chip.subs,
                   inner, count, True, weights)  # fmt: skip
             b.vxm(
                 f"softmax max {h}",
@@ -320,13 +325,15 @@ class _Layer(_Segment):
         slot = self.top - width * (1 + h % self.pv_slots())
         sub = offset // chip.weight_streams
         b.mac(f"P x V {h}", "COLS", mem.v[unit], Base.LAYER, region, p, b.acc[slot : slot + width],
-              slot * chip.subs + sub, geo.v_groups, self.n, True, Region([("V", unit)]))  # fmt: skip
+              slot * chip.subs + sub, geo.v_groups, self.n, True,
+              Region([("V", unit)]))  # fmt: skip
         mlog = min((geo.head_pad - 1).bit_length(), chip.lane_bits)
+        block = offset >> mlog if mlog < self.whole else 0
         for c in range(width):
             dst = self.o_act + vec + c
             b.vxm(
                 f"attention {h}.{c}", "attend", acc=b.acc[slot + c], acc_slot=slot + c, sx=sx,
-                dest=Dest(load=Load(dst, b.act[dst], mlog, offset >> mlog if mlog < self.whole else 0)),
+                dest=Dest(load=Load(dst, b.act[dst], mlog, block)),
             )  # fmt: skip
 
     def pv_slots(self) -> int:
@@ -355,7 +362,8 @@ class _Layer(_Segment):
             region = b.acc[self.top : self.top + dv]
             for c in range(vecs):
                 a = first_abc + c
-                b.mac(f"{name} column {c}", "COLS", row + c * dv * chip.subs, Base.LAYER, b.act[a : a + 1],
+                b.mac(f"{name} column {c}", "COLS", row + c * dv * chip.subs, Base.LAYER,
+                      b.act[a : a + 1],
                       a, region, self.top * chip.subs, dv * chip.subs, 1, c == 0)  # fmt: skip
         for v in range(dv):
             if self.columns:
@@ -400,9 +408,7 @@ class _Layer(_Segment):
             b.free_t(t1, t3, t_g, t_s, t_u)
 
 
-def lower_layer(
-    chip: Chip, geo: Geometry, mem: Memory, reference: int, qm: QuantModel
-) -> _Layer:
+def lower_layer(chip: Chip, geo: Geometry, mem: Memory, reference: int, qm: QuantModel) -> _Layer:
     """One decoder layer for every n."""
     s = _Layer(chip, geo, mem, reference, qm)
     s.square(NORM_A)

@@ -1,12 +1,15 @@
 """Memory images: where every weight, multiplier and table of a quantised model lies.
 
-MEM_W holds one block per layer (weights in the order the MXM consumes them, then K and V rows), then the
-head. MEM_A holds one block of row multipliers per layer, then tables, constants and working vectors.
+MEM_W holds one block per layer (weights in the order the MXM consumes them, then K and V rows),
+then the
+head. MEM_A holds one block of row multipliers per layer, then tables, constants and working
+vectors.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +20,7 @@ from tidemill.model.quantise import QuantModel
 
 __all__ = ["Memory", "build_memory"]
 
-Array = NDArray[np.int64]
+Array = NDArray[np.signedinteger[Any]]
 
 
 @dataclass

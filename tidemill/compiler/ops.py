@@ -1,6 +1,7 @@
 """Building blocks of the lowering: one method per rigid chain of instructions through the streams.
 
-Offsets follow from the ISA table and the hops of the floor plan; no other file of the compiler knows them.
+Offsets follow from the ISA table and the hops of the floor plan; no other file of the compiler
+knows them.
 All offsets are relative to the dispatch of the op's main instruction.
 """
 
@@ -57,7 +58,7 @@ TEMPLATES: dict[str, Template] = {
 
 @dataclass(frozen=True)
 class Address:
-    """A vector of MEM_A: the cell that dependences follow (None for constants) and how to reach it."""
+    """A vector of MEM_A: how to reach it, and its cell (None for constants)."""
 
     addr: int
     base: Base = Base.ZERO
@@ -66,7 +67,10 @@ class Address:
 
 @dataclass(frozen=True)
 class Load:
-    """Destination in the activation file: vector(s), lane block and whether other lanes become zero."""
+    """Destination in the activation file.
+
+    Vector(s), lane block and whether other lanes become zero.
+    """
 
     dst: int
     region: Region
@@ -111,6 +115,7 @@ class Builder:
         self._free_t.extend(entries)
 
     def hop(self, a: str, b: str) -> int:
+        """Hops between two slices."""
         return self.chip.hop(a, b)
 
     # MXM ---------------------------------------------------------------------------------------
@@ -132,7 +137,8 @@ class Builder:
     ) -> Op:
         """Weights from `row` on, one plane a cycle, against activations, into accumulator groups.
 
-        ROWS: `outer` groups of `inner` activations each. COLS: `outer` activations, each for `inner`
+        ROWS: `outer` groups of `inner` activations each. COLS: `outer` activations, each for
+        `inner`
         groups. `slots` are the vectors that hold the groups, `weights` the cells of K or V rows.
         """
         c = self.chip
@@ -201,7 +207,8 @@ class Builder:
         """One pass (or a burst of `count`), with its operand fetches and result stores.
 
         acc: accumulator vectors drained as A; mem: MEM_A operand on W_a (through SXM when `sxm` and
-        mem_at is "SXM"); gather: MEM_W row for BYTE; into/at: append to an existing op at an offset.
+        mem_at is "SXM"); gather: MEM_W row for BYTE; into/at: append to an existing op at an
+        offset.
         """
         t = TEMPLATES[template]
         if t.wt != (td is not None):
@@ -264,7 +271,10 @@ class Builder:
             slots.append(
                 Slot(
                     "MXM.L", load, "LW",
-                    {"dst": ld.dst, "src": 1, "mlog": ld.mlog, "midx": ld.midx, "zero": int(ld.zero)},
+                    {
+                        "dst": ld.dst, "src": 1, "mlog": ld.mlog, "midx": ld.midx,
+                        "zero": int(ld.zero),
+                    },
                     count, interval, 1,
                 )
             )  # fmt: skip

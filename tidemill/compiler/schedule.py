@@ -4,7 +4,8 @@ An `Op` is one or more instructions of different queues at fixed offsets (a rigi
 streams), each issued once or in a burst whose count may depend on n. Storage cells (files, memory
 rows) give the dependences. Scheduling has two steps:
 
-1. at a reference n, ops take their earliest free place in the order they were created, filling holes
+1. at a reference n, ops take their earliest free place in the order they were created, filling
+holes
    that earlier ops left: this fixes the order of every queue;
 2. for every n, the longest path through dependences and queue orders gives the exact cycles; arrays
    over n run through it, so one pass serves them all.
@@ -17,6 +18,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -122,7 +124,10 @@ class Scheduler:
     # Building ----------------------------------------------------------------------------------
 
     def op(self, name: str, kind: str, slots: list[Slot], earliest: int = 0) -> Op:
-        """Add an op. Every slot dispatches at cycle 0 or later; `earliest` bounds offset 0 further."""
+        """Add an op. Every slot dispatches at cycle 0 or later.
+
+        `earliest` bounds offset 0 further.
+        """
         op = Op(name, kind, slots, index=len(self.ops))
         first = max([earliest, *(-s.offset for s in slots)])
         op.preds[-1] = np.full(self.sizes, first, np.int64)
@@ -166,7 +171,8 @@ class Scheduler:
     ) -> None:
         """`op` makes element i visible in its cycle time + i*interval.
 
-        `clear`: cycles by which a new value must trail the last read of the old one (1 for a file, 2 for
+        `clear`: cycles by which a new value must trail the last read of the old one (1 for a file,
+        2 for
         an SRAM, where reading and writing an address in one cycle collides).
         """
         for key, access in self._accesses(op, region, time, count, interval):
@@ -259,11 +265,7 @@ class Scheduler:
     def _queue_edges(
         self, orders: dict[str, list[tuple[int, int, Op, Slot]]]
     ) -> list[tuple[Op, Slot, Op, Slot]]:
-        return [
-            (a[2], a[3], b[2], b[3])
-            for items in orders.values()
-            for a, b in zip(items, items[1:], strict=False)
-        ]
+        return [(a[2], a[3], b[2], b[3]) for items in orders.values() for a, b in pairwise(items)]
 
     def _relax(
         self, edges: list[tuple[Op, Slot, Op, Slot]], gaps: dict[tuple[int, int], int]
@@ -294,7 +296,10 @@ class Scheduler:
     def _uneven_gaps(
         self, edges: list[tuple[Op, Slot, Op, Slot]], gaps: dict[tuple[int, int], int]
     ) -> dict[tuple[int, int], int]:
-        """Gaps that vary with n need at least one cycle: a NOP that reads the tide table cannot take none."""
+        """Gaps that vary with n need at least one cycle.
+
+        A NOP that reads the tide table cannot take none.
+        """
         fixed = {}
         for a, sa, b, sb in edges:
             key = (id(sa), id(sb))

@@ -1,7 +1,9 @@
 """Checkpoints of llama2.c (version 0): read, check, write, or make a small random one.
 
-A version 0 file is seven little-endian int32 (dim, hidden, layers, heads, kv_heads, vocab, context; a
-negative vocab says that the head is not tied to the embedding) and then float32 arrays without padding.
+A version 0 file is seven little-endian int32 (dim, hidden, layers, heads, kv_heads, vocab,
+context; a
+negative vocab says that the head is not tied to the embedding) and then float32 arrays without
+padding.
 """
 
 from __future__ import annotations
@@ -40,7 +42,10 @@ _LIMITS = {
 
 
 class ModelError(ValueError):
-    """A model that cannot be used; the text is one sentence that names the thing and the numbers."""
+    """A model that cannot be used.
+
+    The text is one sentence that names the thing and the numbers.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +108,10 @@ class ModelConfig:
         return self.kv_heads * self.head_dim
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shape of every array of a `Checkpoint`, in file order (`head` comes after the RoPE tables)."""
+        """Shape of every array of a `Checkpoint`.
+
+        In file order (`head` comes after the RoPE tables).
+        """
         n, d, h, k = self.layers, self.dim, self.hidden, self.kv_dim
         shapes: dict[str, tuple[int, ...]] = {
             "embed": (self.vocab, d),
@@ -130,7 +138,10 @@ class ModelConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """A model in float32. Matrices are (outputs, inputs), stacked over layers where they have one each."""
+    """A model in float32.
+
+    Matrices are (outputs, inputs), stacked over layers where they have one each.
+    """
 
     config: ModelConfig
     embed: Floats
@@ -170,8 +181,10 @@ def _tail(config: ModelConfig) -> int:
 def load_checkpoint(path: str | Path) -> Checkpoint:
     """Read a llama2.c version 0 file.
 
-    Raises `ModelError` with one sentence if the file is missing, its header is impossible, its length is
-    not what the header says, or a weight is not finite. Nothing is allocated before the header and the
+    Raises `ModelError` with one sentence if the file is missing, its header is impossible, its
+    length is
+    not what the header says, or a weight is not finite. Nothing is allocated before the header and
+    the
     length agree.
     """
     path = Path(path)
@@ -230,7 +243,7 @@ def _rope_tables(config: ModelConfig) -> Iterator[Floats]:
 
 
 def save_checkpoint(checkpoint: Checkpoint, path: str | Path) -> None:
-    """Write a llama2.c version 0 file (which has no room for eps and theta: they must be the usual ones).
+    """Write a llama2.c version 0 file (without room for eps and theta: the usual ones only).
 
     Raises `ModelError` if eps or theta differ from what every reader of such a file assumes.
     """
@@ -255,7 +268,7 @@ def save_checkpoint(checkpoint: Checkpoint, path: str | Path) -> None:
 
 
 def random_checkpoint(config: ModelConfig, seed: int = 0) -> Checkpoint:
-    """A model of any legal shape with random weights whose activations look like a trained model's."""
+    """A model of any legal shape, random weights, activations like a trained model's."""
     rng = np.random.default_rng(seed)
 
     def normal(shape: tuple[int, ...], scale: float) -> Floats:

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tidemill.model.checkpoint import Checkpoint, ModelError, load_checkpoint
+from tidemill.model.checkpoint import Checkpoint, ModelError
 from tidemill.model.integer import IntegerModel
 from tidemill.model.quantise import QuantModel, quantise
 from tidemill.model.reference import FloatModel
@@ -58,7 +58,8 @@ def evaluate(
     Returns
     -------
     dict
-        bits_per_byte_float, bits_per_byte, loss_percent (of bits per byte), top1_agreement (fraction of
+        bits_per_byte_float, bits_per_byte, loss_percent (of bits per byte), top1_agreement
+        (fraction of
         positions with the same most likely token), bytes and tokens counted.
     """
     integer = IntegerModel(model or quantise(checkpoint))
@@ -71,8 +72,8 @@ def evaluate(
         size += len(tokenizer.decode(row).encode())
         rows.append(row)
     batch = np.zeros((len(rows), tokens), np.int64)
-    for row, values in zip(batch, rows, strict=True):
-        row[: len(values)] = values
+    for i, values in enumerate(rows):
+        batch[i, : len(values)] = values
     counted = np.arange(1, tokens)[None, :] < np.array([[len(r)] for r in rows])
 
     def measure(forward: Callable[[NDArray[np.int64]], NDArray]) -> tuple[float, NDArray]:

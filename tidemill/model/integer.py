@@ -1,6 +1,7 @@
 """The integer model: what the machine computes, to the bit, without its time or its memories.
 
-Every arithmetic step is a function of `tidemill.numerics`. Sums are exact (float64 products of small
+Every arithmetic step is a function of `tidemill.numerics`. Sums are exact (float64 products of
+small
 integers stay below 2**53), so their order does not matter.
 """
 
@@ -48,7 +49,7 @@ class IntegerModel:
             n: getattr(model, n).weight.astype(np.float64)
             for n in ("wq", "wk", "wv", "wo", "w1", "w2", "w3", "head")
         }
-        table = [tuple(row) for row in model.scalar_table.tolist()]
+        table = model.scalar_table
         self._recip = np.frompyfunc(lambda q: numerics.recip(table, q), 1, 2)
         self._rsqrt = np.frompyfunc(lambda q: numerics.rsqrt(table, q), 1, 2)
 
@@ -75,7 +76,10 @@ class IntegerModel:
         return (y.astype(np.float64) @ w.T).astype(np.int64)
 
     def _normed(self, name: str, layer: int, x: Ints, norm: tuple[Ints, Ints]) -> Ints:
-        """A matrix that reads the residual, with the norm's scalar folded into its requantisation."""
+        """A matrix that reads the residual.
+
+        With the norm's scalar folded into its requantisation.
+        """
         m: QuantMatrix = getattr(self.model, name)
         mant, exp = norm
         mul = compound(m.mul[layer].astype(np.int64), mant)
@@ -169,7 +173,10 @@ class IntegerModel:
         return x
 
     def head(self, x: Ints, noise: Ints | int = 0) -> Ints:
-        """Logits (..., vocab), int16, of the last residual, with `noise` added before saturation."""
+        """Logits (..., vocab), int16, of the last residual.
+
+        With `noise` added before saturation.
+        """
         m = self.model
         mant, exp = self._inverse_root(x)
         acc = self._product("head", None, compound(x, self._final_gain))
@@ -194,7 +201,8 @@ class IntegerModel:
         start
             Position of the first token.
         observe
-            Sees embed, then per layer q, k, v, q_rope, k_rope (doubled), k_byte, v_byte, score, p, o, x_mlp,
+            Sees embed, then per layer q, k, v, q_rope, k_rope (doubled), k_byte, v_byte, score, p,
+            o, x_mlp,
             g, u, s, h, x. Heads come as (batch, heads, time, head_dim).
         """
         return self.head(self.hidden(tokens, cache, start, observe))
@@ -240,7 +248,8 @@ class IntegerModel:
         Raises
         ------
         ModelError
-            If the prompt is empty, does not fit or has an unknown token, or the temperature is out of range.
+            If the prompt is empty, does not fit or has an unknown token, or the temperature is out
+            of range.
         """
         c = self.config
         if not 1 <= len(prompt) <= self.model.max_context:
@@ -254,7 +263,8 @@ class IntegerModel:
         state = numerics.lane_seeds(seed, lanes)
         positions = min(self.model.max_context, len(prompt) - 1 + count)
         cache = self.empty_cache(1, positions)
-        block, start, out = list(prompt), 0, []
+        block, start = list(prompt), 0
+        out: list[int] = []
         while len(out) < count and start + len(block) <= positions:
             x = self.hidden(np.array([block]), cache, start)
             start += len(block)

@@ -1,7 +1,9 @@
 """From a checkpoint to the integers the machine computes with.
 
-`quantise` runs the float model on text it writes itself, measures the range of every intermediate result, and
-chooses shifts, row multipliers and weights so that each pass of the machine (`tidemill.numerics`) keeps its
+`quantise` runs the float model on text it writes itself, measures the range of every intermediate
+result, and
+chooses shifts, row multipliers and weights so that each pass of the machine (`tidemill.numerics`)
+keeps its
 precision and does not saturate. `docs/numerics.md` derives the formulas.
 
 A *unit* is the real value of one integer step. A *row* is an output of a matrix.
@@ -14,6 +16,7 @@ import hashlib
 import json
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +46,8 @@ NOISE_STEPS = 2048
 
 #: How far past the calibrated peak every kind of value may go before it saturates.
 MARGIN = {"x": 1.25, "q": 1.25, "k": 1.05, "v": 1.1, "g": 1.25, "u": 1.25, "pre": 1.1, "logit": 1.2}
-#: Largest factor by which a row's weights may be made coarser so that its type gets a smaller pre-shift.
+#: Largest factor by which a row's weights may be made coarser so that its type gets a smaller
+#: pre-shift.
 NARROW = 1.5
 
 
@@ -60,14 +64,18 @@ class QuantMatrix:
     weight: NDArray[np.int8]
     #: (layers, rows) int16, 0..32767.
     mul: NDArray[np.int16]
-    #: Pre-shift, the same in all layers; the exponent rk is added when `dynamic`. May be negative then.
+    #: Pre-shift, the same in all layers; the exponent rk is added when `dynamic`. May be negative
+    #: then.
     shift: int
     dynamic: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class Units:
-    """Real value of one step of every integer format. For reports only; the machine never sees them."""
+    """Real value of one step of every integer format. For reports only.
+
+    The machine never sees them.
+    """
 
     residual: float
     silu_in: float
@@ -87,10 +95,12 @@ class Units:
 class QuantModel:
     """Everything the compiler needs, unpadded and independent of the chip. Arrays are read-only.
 
-    The passes, in order (`c` = numerics.compound, `p` = numerics.preshift; `IntegerModel` runs them):
+    The passes, in order (`c` = numerics.compound, `p` = numerics.preshift; `IntegerModel` runs
+    them):
 
     ``embed``     x = c(p(embed[v] << 8, embed_shift), embed_mul[v])
-    ``norm``      q = sum x**2 + eps;  (rm, rk) = rsqrt(q);  mul' = c(mul, rm) for wq, wk, wv, w1, w3, head
+    ``norm``      q = sum x**2 + eps;  (rm, rk) = rsqrt(q);  mul' = c(mul, rm) for wq, wk, wv, w1,
+    w3, head
     ``q, k, v``   y = c(p(acc, shift + rk), mul')
     ``rope``      t = c(swap(y), sin);  y = c(y, cos, t)    on q and k; the result is at half scale
     ``k``         k_doublings times: y = c(y, 65536, y);  stored byte = to_byte(y)
@@ -131,7 +141,8 @@ class QuantModel:
     w3: QuantMatrix
     #: (dim,) int16, the final norm's gain times a power-of-two-unit constant.
     final_gain: NDArray[np.int16]
-    #: (vocab, dim). When `config.tied`, weight is `embed` and mul is `embed_mul` (one copy serves both).
+    #: (vocab, dim). When `config.tied`, weight is `embed` and mul is `embed_mul` (one copy serves
+    #: both).
     head: QuantMatrix
     #: (context, head_dim / 2) int16: round(32767 * cos), interleaved pairs (2i, 2i + 1).
     rope_cos: NDArray[np.int16]
@@ -229,7 +240,8 @@ class Calibration:
     o: Floats
     #: (layers, heads, head_dim / 2): radius of a RoPE pair.
     q_radius: Floats
-    #: (ANGLES, layers, kv_heads, head_dim / 2): larger component of a pair, before and after RoPE, after an
+    #: (ANGLES, layers, kv_heads, head_dim / 2): larger component of a pair, before and after RoPE,
+    #: after an
     #: offline rotation by i / ANGLES of a quarter turn.
     k_pair: Floats
     #: Contributions to the residual, (layers, dim) before they are added.
@@ -239,7 +251,8 @@ class Calibration:
     logit: Floats
     #: Largest valid score in nats.
     score: float
-    #: Second moments E[y y^T] of what matrices read, (layers, inputs, inputs): the normalised residual before
+    #: Second moments E[y y^T] of what matrices read, (layers, inputs, inputs): the normalised
+    #: residual before
     #: attention and before the MLP, o, h; and (dim, dim) of the final one, gain included.
     attn_moment: Floats
     mlp_moment: Floats
@@ -253,7 +266,7 @@ def _pairs(y: Floats) -> NDArray[np.complex128]:
 
 
 def calibrate(checkpoint: Checkpoint, *, sequences: int, tokens: int, seed: int) -> Calibration:
-    """Measure ranges on `sequences` texts of `tokens` tokens that the model writes at temperature 1.
+    """Measure ranges on `sequences` texts of `tokens` tokens, written at temperature 1.
 
     float64, so that the result does not depend on the machine's float32 kernels.
     """
@@ -272,7 +285,7 @@ def calibrate(checkpoint: Checkpoint, *, sequences: int, tokens: int, seed: int)
         flat = y.reshape(-1, y.shape[-1])
         layers[layer] += flat.T @ flat / text.size
 
-    def observe(what: str, layer: int, y: Floats) -> None:
+    def observe(what: str, layer: int, y: NDArray[Any]) -> None:
         nonlocal x_peak, x_square, score
         if what.startswith("x_"):
             x_peak = max(x_peak, float(np.abs(y).max()))
@@ -329,8 +342,9 @@ def calibrate(checkpoint: Checkpoint, *, sequences: int, tokens: int, seed: int)
 
 def _frozen(array: NDArray, dtype: type) -> NDArray:
     info = np.iinfo(dtype)
-    assert array.min() >= -info.max and array.max() <= info.max
-    out = np.ascontiguousarray(array, dtype)
+    assert array.min() >= -info.max
+    assert array.max() <= info.max
+    out: NDArray[Any] = np.ascontiguousarray(array, dtype)
     out.setflags(write=False)
     return out
 
@@ -340,7 +354,10 @@ def _round(x: Floats) -> NDArray[np.int64]:
 
 
 def _row_units(w: Floats) -> Floats:
-    """Unit of every row (..., rows) of weights (..., rows, inputs); an all-zero row gets a tiny one."""
+    """Unit of every row (..., rows) of weights (..., rows, inputs).
+
+    An all-zero row gets a tiny one.
+    """
     return np.maximum(np.abs(w).max(-1), 1e-30) / 127
 
 
@@ -349,10 +366,12 @@ DAMPING = 0.01
 
 
 def _compensate(w: Floats, moment: Floats) -> Floats:
-    """Integers near the rows of `w` (rows, inputs), in steps of 1, whose sums are nearest on average.
+    """Integers near the rows of `w` (rows, inputs) whose sums are nearest on average.
 
-    Inputs are rounded one after another, strongest first; what is lost on one is made up for on those not
-    yet rounded, as far as they are correlated (`moment`, (inputs, inputs)). This is GPTQ (Frantar et al., 2022).
+    Inputs are rounded one after another, strongest first; what is lost on one is made up for on
+    those not
+    yet rounded, as far as they are correlated (`moment`, (inputs, inputs)). This is GPTQ (Frantar
+    et al., 2022).
     """
     order = np.argsort(-moment.diagonal(), kind="stable")
     damped = moment + np.eye(len(moment)) * (DAMPING * moment.diagonal().mean() + 1e-30)
@@ -368,7 +387,8 @@ def _compensate(w: Floats, moment: Floats) -> Floats:
 def _rows(w: Floats, unit: Floats, moment: Floats, name: str) -> NDArray[np.int8]:
     """int8 rows (..., rows, inputs) for inputs with second moments (..., inputs, inputs).
 
-    Raises `ModelError` naming matrix, layer and row if a row's L1 norm could overflow an accumulator.
+    Raises `ModelError` naming matrix, layer and row if a row's L1 norm could overflow an
+    accumulator.
     """
     scaled = w / unit[..., None]
     if w.ndim == 2:
@@ -382,7 +402,8 @@ def _rows(w: Floats, unit: Floats, moment: Floats, name: str) -> NDArray[np.int8
         at = np.unravel_index(int(l1.argmax()), l1.shape)
         where = f"layer {at[0]} row {at[1]}" if len(at) == 2 else f"row {at[0]}"
         raise ModelError(
-            f"{name} {where}: the sum of |weights| is {l1[at]}, an int32 accumulator allows {L1_LIMIT}"
+            f"{name} {where}: the sum of |weights| is {l1[at]}, "
+            f"an int32 accumulator allows {L1_LIMIT}"
         )
     return _frozen(q, np.int8)
 
@@ -437,12 +458,14 @@ def quantise(
     seed
         Seed of the calibration texts.
     k_doublings
-        Passes that double K after RoPE: RoPE halves it once, and rows with small sums need another factor.
+        Passes that double K after RoPE: RoPE halves it once, and rows with small sums need another
+        factor.
 
     Raises
     ------
     ModelError
-        If the model cannot be computed exactly: too wide for an accumulator or a format. The text names
+        If the model cannot be computed exactly: too wide for an accumulator or a format. The text
+        names
         the matrix, layer and row.
     """
     c = checkpoint.config
@@ -466,11 +489,15 @@ def quantise(
     embed_shift = min(8, math.floor(math.log2(INT16 * sx / (256 * float(embed_unit.max())))))
     embed_mul = _mul(embed_unit / sx * 2.0 ** (8 + embed_shift), "embedding")
     eps = max(1, round(c.dim * c.eps / sx**2))
-    # Below a quarter of the smallest calibrated square the pre-shift's clamp at 0 acts as a larger eps.
+    # Below a quarter of the smallest calibrated square the pre-shift's clamp at 0 acts as a larger
+    # eps.
     rk_min = max(eps, int(c.dim * cal.x_square / sx**2 / 4)).bit_length() - 1 >> 1
 
     def dynamic(w: Floats, peak: Floats) -> tuple[Floats, int]:
-        """Row units and shift of a matrix that reads the residual; 1/sqrt leaves a factor below 2."""
+        """Row units and shift of a matrix that reads the residual.
+
+        1/sqrt leaves a factor below 2.
+        """
         shift, unit = _pre_shift(2 * peak, _row_units(w), -rk_min)
         return _narrow(w, unit), shift
 
@@ -497,8 +524,8 @@ def quantise(
     turn = np.exp(0.5j * np.pi * best / ANGLES)
 
     def rotate(w: Floats, turn: NDArray[np.complex128]) -> Floats:
-        z = w.reshape(*turn.shape[:2], c.head_dim // 2, 2, c.dim)
-        z = (z[..., 0, :] + 1j * z[..., 1, :]) * turn[..., None]
+        pairs = w.reshape(*turn.shape[:2], c.head_dim // 2, 2, c.dim)
+        z = (pairs[..., 0, :] + 1j * pairs[..., 1, :]) * turn[..., None]
         return np.stack([z.real, z.imag], -2).reshape(w.shape)
 
     wk = rotate(f64["wk"] * attn, turn)
@@ -520,7 +547,8 @@ def quantise(
     q_floor = np.maximum(q_peak * MARGIN["q"] / INT16, at_least(q_unit, q_shift).reshape(heads))
     product = float((2 * q_floor * k_of_q).max())
     nats = math.log2(math.e) * SCORE_STEPS / math.sqrt(c.head_dim)
-    # A score is the sum times at most one; q doubled after RoPE halves what it has to be multiplied by.
+    # A score is the sum times at most one; q doubled after RoPE halves what it has to be
+    # multiplied by.
     q_doublings = max(0, math.ceil(math.log2(product * nats / 0.99)))
     product /= 2.0**q_doublings
     score_shift = max(0, math.ceil(math.log2(product * nats)) * -1 - 1)

@@ -37,7 +37,8 @@ class FloatModel:
         self.dtype = np.dtype(dtype)
         self._w = {n: getattr(checkpoint, n).astype(dtype) for n in (*c.shapes(), "head")}
         angle = rope_angles(c.context, c.head_dim, c.theta)
-        self._cos, self._sin = np.cos(angle).astype(dtype), np.sin(angle).astype(dtype)
+        self._cos: Floats = np.cos(angle).astype(dtype)
+        self._sin: Floats = np.sin(angle).astype(dtype)
 
     def empty_cache(self, batch: int, positions: int) -> tuple[Floats, Floats]:
         """Zeroed K and V caches of shape (layers, batch, kv_heads, positions, head_dim)."""
@@ -75,7 +76,8 @@ class FloatModel:
         start
             Position of the first token.
         observe
-            Sees x (residual before each norm), q, k, v, q_rope, k_rope, score (nats, masked ones -inf),
+            Sees x (residual before each norm), q, k, v, q_rope, k_rope, score (nats, masked ones
+            -inf),
             o, g, u, h per layer, and x and logits with layer = layers.
         """
         c, w = self.config, self._w

@@ -1,7 +1,9 @@
 """Text to tokens and back: tokenizer files of llama2.c.
 
-File: int32 longest piece in bytes, then per token float32 score, int32 length, bytes. Tokens 0, 1, 2 are
-unknown, BOS, EOS; 3..258 are the bytes 0..255, written `<0x0A>`. Encoding merges neighbours by highest
+File: int32 longest piece in bytes, then per token float32 score, int32 length, bytes. Tokens 0, 1,
+2 are
+unknown, BOS, EOS; 3..258 are the bytes 0..255, written `<0x0A>`. Encoding merges neighbours by
+highest
 score, as llama2.c and SentencePiece BPE do.
 """
 
@@ -83,7 +85,8 @@ def load_tokenizer(path: str | Path, vocab: int) -> Tokenizer:
         data = Path(path).read_bytes()
     except OSError as e:
         raise ModelError(f"cannot read tokenizer {str(path)!r}: {e.strerror}") from None
-    pieces, scores = [], []
+    pieces: list[bytes] = []
+    scores: list[float] = []
     at = 4
     while at < len(data):
         if at + 8 > len(data):
@@ -92,7 +95,8 @@ def load_tokenizer(path: str | Path, vocab: int) -> Tokenizer:
         at += 8
         if not 0 <= size <= len(data) - at:
             raise ModelError(
-                f"tokenizer {str(path)!r}: token {len(pieces)} claims {size} bytes, {len(data) - at} are left"
+                f"tokenizer {str(path)!r}: token {len(pieces)} claims {size} bytes, "
+                f"{len(data) - at} are left"
             )
         pieces.append(data[at : at + size])
         scores.append(score)
