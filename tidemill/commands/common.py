@@ -22,8 +22,8 @@ __all__ = [
     "json_option",
     "model_option",
     "note",
-    "output",
-    "table",
+    "say_line",
+    "show",
     "tokenizer_option",
     "working",
     "write_file",
@@ -37,7 +37,7 @@ class UserError(click.ClickException):
     """Something the user asked for that cannot be done; the text is one sentence."""
 
 
-def output() -> Console:
+def _output() -> Console:
     """Results: standard output."""
     terminal = sys.stdout.isatty()
     return Console(file=sys.stdout, width=None if terminal else PIPE_WIDTH, highlight=False)
@@ -80,21 +80,23 @@ def emit_json(data: dict[str, Any]) -> None:
     click.echo(json.dumps(data))
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
-    """A plain table; columns after the first are right-aligned where they hold numbers."""
-    out = Table(
-        title=Text(title) if title else None,
-        title_justify="left",
-        box=None,
-        pad_edge=False,
-        padding=(0, 2, 0, 0),
-    )
+def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Print a plain table on standard output; columns of numbers are right-aligned."""
+    console = _output()
+    if title:
+        console.print(Text(title), soft_wrap=True)
+    out = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=any(columns))
     for i, name in enumerate(columns):
-        numeric = all(isinstance(r[i], (int, float)) for r in rows) and bool(rows)
+        numeric = all(isinstance(r[i], (int, float)) or str(r[i]).endswith("%") for r in rows)
         out.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         out.add_row(*(Text(f"{c:,}" if isinstance(c, int) else str(c)) for c in row))
-    return out
+    console.print(out)
+
+
+def say_line(text: str = "") -> None:
+    """Print a line of a report on standard output, however long it is."""
+    _output().print(Text(text), soft_wrap=True)
 
 
 def write_file(path: Path, data: str | bytes) -> None:

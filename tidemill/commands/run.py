@@ -5,9 +5,6 @@ from __future__ import annotations
 import codecs
 import itertools
 import sys
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,129 +18,29 @@ from tidemill.commands.common import (
     json_option,
     model_option,
     note,
-    output,
-    table,
+    say_line,
+    show,
     tokenizer_option,
     working,
 )
+from tidemill.commands.engines import (
+    Outcome,
+    Request,
+    memories_equal,
+    predicted_cycles,
+    run_rtl,
+    run_sim,
+)
 from tidemill.commands.models import open_program
-from tidemill.isa import QUEUES, TIDE_SEQUENCER, Fault
 from tidemill.program import Program
 
 if TYPE_CHECKING:
     from tidemill.model.tokenizer import Tokenizer
 
-__all__ = ["Outcome", "Request", "predicted_cycles", "run", "run_rtl", "run_sim"]
+__all__ = ["run"]
 
 #: Tokens shown at each end of a run when not all are.
 ENDS = 3
-
-#: Called with every token as it comes: (token, generated).
-Listener = Callable[[int, bool], None]
-
-
-@dataclass(frozen=True)
-class Request:
-    """What the host asks of one run."""
-
-    prompt: list[int]
-    tokens: int
-    temperature: float
-    seed: int
-    check: bool = False
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What an engine made of a request: one entry per position."""
-
-    tokens: list[int]
-    generated: list[bool]
-    cycles: list[int]
-    seconds: float
-    fault: str = ""
-    memories: tuple[Any, ...] | None = None
-
-
-def predicted_cycles(program: Program, prompt: int, positions: int) -> list[int]:
-    """Cycles the compiler announces for every position of a run."""
-    return [program.cycles(p, p >= prompt - 1) for p in range(positions)]
-
-
-def run_sim(program: Program, request: Request, listen: Listener | None = None) -> Outcome:
-    """The run in the numpy engine."""
-    from tidemill_sim.engine import Machine
-
-    machine = Machine(program, check=request.check)
-    begin = time.perf_counter()
-    events = machine.run(
-        request.prompt,
-        request.tokens,
-        request.temperature,
-        request.seed,
-        progress=(lambda e: listen(e.token, e.generated)) if listen else None,
-    )
-    seconds = time.perf_counter() - begin
-    memories = (machine.mem_w, machine.mem_w_ok, machine.mem_a, machine.mem_a_ok)
-    return Outcome(
-        [e.token for e in events],
-        [e.generated for e in events],
-        [e.cycles for e in events],
-        seconds,
-        memories=memories if request.check else None,
-    )
-
-
-def run_rtl(
-    program: Program,
-    request: Request,
-    listen: Listener | None = None,
-    wave: tuple[Path, int, int | None] | None = None,
-) -> Outcome:
-    """The run in the Verilog under Verilator. Raises `SimulatorError` if that cannot be."""
-    from tidemill_sim.rtl import RtlEngine, RunRequest, Wave
-
-    engine = RtlEngine(program.chip)
-    with working() as say:
-        say(f"building {program.chip.name} with Verilator (the first time takes a minute or more)")
-        engine.build(waves=wave is not None)
-    writes = program.run_writes(request.prompt, request.tokens, request.temperature, request.seed)
-    result = engine.run(
-        program.boot_writes(),
-        [RunRequest(writes)],
-        dump=request.check,
-        progress=(lambda _, t: listen(t.token, t.generated)) if listen else None,
-        wave=Wave(*wave) if wave else None,
-    )[0]
-    fault = ""
-    if result.fault is not None:
-        where = result.fault.queue
-        queue = "the sequencer" if where == TIDE_SEQUENCER else QUEUES[where].name
-        kind = Fault(result.fault.kind).name
-        fault = f"{kind} in {queue}, cycle {result.fault.cycle} of the run"
-    # the bench counts clock edges from the start of the run on, the chip from token to token
-    ends = [0, *(t.measured for t in result.tokens)]
-    measured = [b - a for a, b in itertools.pairwise(ends)]
-    for at, (t, edges) in enumerate(zip(result.tokens, measured, strict=True)):
-        if t.cycles != edges and not fault:
-            fault = f"position {at}: the chip counted {t.cycles} cycles, the bench {edges} edges"
-    return Outcome(
-        [t.token for t in result.tokens],
-        [t.generated for t in result.tokens],
-        measured,
-        engine.seconds,
-        fault,
-        (result.mem_w, result.mem_a) if request.check else None,
-    )
-
-
-def _memories_equal(sim: Outcome, rtl: Outcome) -> bool:
-    """Whether every byte that the program defined is the same in both."""
-    assert sim.memories
-    assert rtl.memories
-    w, w_ok, a, a_ok = sim.memories
-    rtl_w, rtl_a = rtl.memories
-    return bool((w == rtl_w)[w_ok].all() and (a == rtl_a)[a_ok].all())
 
 
 class _Printer:
@@ -221,10 +118,9 @@ def _rows(predicted: list[int], made: Outcome, every: bool) -> list[tuple[str, s
 
 
 def _report(program: Program, made: Outcome, facts: dict[str, Any], verbose: bool) -> None:
-    console = output()
     predicted = facts["cycles_predicted"]
     columns = ("position", "cycles predicted", "cycles measured", "")
-    console.print(table("", columns, _rows(predicted, made, verbose)))
+    show("", columns, _rows(predicted, made, verbose))
     total, count = sum(made.cycles), len(made.cycles)
     verdict = "equal for every token" if predicted == made.cycles else "DIFFERENT"
     rows = [
@@ -242,9 +138,9 @@ def _report(program: Program, made: Outcome, facts: dict[str, Any], verbose: boo
         rows.append(("tokens and cycles of the sim engine", _word(facts["equal_sim"])))
     if "equal_memories" in facts:
         rows.append(("memories of the sim engine", _word(facts["equal_memories"])))
-    console.print()
+    say_line()
     for name, value in rows:
-        console.print(f"{name:36} {value}", markup=False, soft_wrap=True)
+        say_line(f"{name:36} {value}")
 
 
 def _word(equal: bool) -> str:
@@ -380,7 +276,7 @@ def run(
         )
         good &= facts["equal_sim"]
         if check:
-            facts["equal_memories"] = _memories_equal(again, made)
+            facts["equal_memories"] = memories_equal(again, made)
             good &= facts["equal_memories"]
     facts["equal"] = good
     if as_json:

@@ -20,6 +20,7 @@ program the text is assembled onto.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import Any
@@ -27,10 +28,20 @@ from typing import Any
 import numpy as np
 
 from tidemill import isa, numerics
-from tidemill.chip import Chip, ChipError
+from tidemill.chip import CHIPS, Chip, ChipError
 from tidemill.compiler.emit import encode_control, encode_op
 from tidemill.compiler.ops import TEMPLATES
-from tidemill.isa import QUEUE_INDEX, QUEUES, TIDE_SEQUENCER, Config, Ctrl, Kind, Queue, Seg, Template
+from tidemill.isa import (
+    QUEUE_INDEX,
+    QUEUES,
+    TIDE_SEQUENCER,
+    Config,
+    Ctrl,
+    Kind,
+    Queue,
+    Seg,
+    Template,
+)
 from tidemill.program import Program, ProgramError
 from tidemill.timeline import Word, decode_word
 
@@ -40,9 +51,9 @@ WIDTH = 96
 #: Name of the sequencer among the destinations of the tide table.
 SEQUENCER = "SEQ"
 #: Templates a program may have.
-TEMPLATE_COUNT = 1 << dict(QUEUES[QUEUE_INDEX["VXM"]].layout(Chip(
-    name="any", lanes=1, weight_streams=1, mem_w_depth=16, mem_a_depth=16, act_depth=2, acc_depth=2
-)))["tmpl"]  # fmt: skip
+TEMPLATE_COUNT = 1 << next(
+    f.bits(CHIPS["tiny"]) for f in QUEUES[QUEUE_INDEX["VXM"]].fields if f.name == "tmpl"
+)
 
 _ENUMS: dict[str, type[IntEnum]] = {
     "a": isa.ASrc,
@@ -101,7 +112,11 @@ def instruction(queue: Queue, chip: Chip, word: Word) -> str:
             items.append(f"tide={count}")
         else:
             items.append(str(count) if word.kind is Kind.NOP else f"count={count}")
-        items += [f"{k}={v}" for k, v in fields.items() if v or (k, word.kind) == ("interval", Kind.REPEAT)]
+        items += [
+            f"{k}={v}"
+            for k, v in fields.items()
+            if v or (k, word.kind) == ("interval", Kind.REPEAT)
+        ]
     else:
         widths = dict(queue.layout(chip))
         enums = {f.name: f.enum for f in queue.fields}
@@ -116,7 +131,8 @@ def instruction(queue: Queue, chip: Chip, word: Word) -> str:
 
 
 def _plain(value: object) -> str:
-    return ",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
+    text = ",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
+    return re.sub(r"[^\w.,+-]", "_", text)
 
 
 def _wrap(head: str, items: Iterable[str]) -> Iterator[str]:
@@ -252,7 +268,9 @@ class _Assembler:
             else:
                 values[key] = bool(_within(key, text, 0, 1))
         if "a" not in values:
-            raise AssemblyError(f"template {number} needs a=, one of {', '.join(isa.ASrc.__members__)}")
+            raise AssemblyError(
+                f"template {number} needs a=, one of {', '.join(isa.ASrc.__members__)}"
+            )
         self.templates[number] = Template(**values)
 
     def on_tide(self, rest: list[str]) -> None:
@@ -301,7 +319,9 @@ class _Assembler:
             raise AssemblyError(f"{mnemonic} comes before any .queue")
         words = self.words[queue.index]
         if len(words) == self.chip.queue_depth:
-            raise AssemblyError(f"{queue.name} is full: this chip has {len(words)} words (queue_depth)")
+            raise AssemblyError(
+                f"{queue.name} is full: this chip has {len(words)} words (queue_depth)"
+            )
         what = f"{queue.name} {mnemonic}"
         names = [o.mnemonic for o in queue.ops]
         if mnemonic in (*queue.reserved, *(c.name for c in Ctrl if c is not Ctrl.SYNC)):
@@ -321,12 +341,13 @@ class _Assembler:
     def operation(self, queue: Queue, mnemonic: str, given: dict[str, str], wait: int) -> int:
         widths = {f.name: f.bits(self.chip) for f in queue.fields}
         enums = {f.name: f.enum for f in queue.fields}
-        values = {}
+        values: dict[str, int] = {}
         for name, text in given.items():
             what = f"{queue.name} {mnemonic}: {name}"
             if name not in widths:
                 raise AssemblyError(
-                    f"{queue.name} {mnemonic} has no field {name!r}; it has {', '.join(widths)}, wait"
+                    f"{queue.name} {mnemonic} has no field {name!r}; "
+                    f"it has {', '.join(widths)}, wait"
                 )
             kind = enums[name]
             if kind is not None and not text.lstrip("-")[:1].isdigit():
@@ -385,7 +406,6 @@ class _Assembler:
             raise AssemblyError(f"template {gap} is missing")
         return dataclasses.replace(
             self.base if self.base and self.base.chip.hash == chip.hash else self.empty(),
-            chip=chip,
             queues=tuple(tuple(w) for w in self.words),
             starts=tuple((s[Seg.EMBED], s[Seg.LAYER], s[Seg.HEAD]) for s in self.starts),
             tide=tuple(tuple(row) for row in self.tide),

@@ -1,0 +1,86 @@
+"""`tidemill chips`: the named chips, their memories and what they take of an FPGA."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tidemill.chip import CHIPS, Chip, load_chip
+from tidemill.commands.common import emit_json, json_option, say_line, show
+
+__all__ = ["chips"]
+
+#: Block RAMs and multipliers of the devices that named chips are meant for.
+DEVICES = {"ulx3s-85f": ("LFE5U-85F", 208, 156)}
+
+
+def _facts(chip: Chip) -> dict[str, Any]:
+    return {
+        **chip.as_dict(),
+        "chip_hash": chip.hash,
+        "mem_w_bytes": chip.mem_w_depth * chip.macs,
+        "mem_a_bytes": chip.mem_a_depth * chip.lanes * 2,
+        "block_rams": chip.block_rams(),
+        "multipliers": chip.multipliers(),
+    }
+
+
+def _of(total: int, chip: Chip, which: int) -> str:
+    device = DEVICES.get(chip.name)
+    return f"{total} of {device[which]}" if device else str(total)
+
+
+@click.command(short_help="Named chips, their memories and block RAMs.")
+@click.argument("name", required=False)
+@json_option
+def chips(*, name: str | None, as_json: bool) -> None:
+    """List the named chips, or everything about the chip NAME (or a .toml file).
+
+    A chip of your own is a TOML file: `base = "tiny"` and any field to change, as `tidemill chips
+    tiny` lists them. Every command takes it as --chip my.toml.
+    """
+    if name is None:
+        if as_json:
+            emit_json({"chips": [_facts(c) for c in CHIPS.values()]})
+        else:
+            _list()
+        return
+    chip = load_chip(name)
+    if as_json:
+        emit_json(_facts(chip))
+    else:
+        _show(chip)
+
+
+def _list() -> None:
+    rows = [
+        [
+            c.name,
+            f"{c.lanes} x {c.weight_streams}",
+            c.context,
+            c.vocab,
+            f"{c.mem_w_depth * c.macs / 1024:,.0f} KiB",
+            f"{c.mem_a_depth * c.lanes * 2 / 1024:,.0f} KiB",
+            _of(sum(c.block_rams().values()), c, 1),
+            _of(sum(c.multipliers().values()), c, 2),
+            c.hash,
+        ]
+        for c in CHIPS.values()
+    ]
+    columns = ("chip", "lanes x streams", "context", "vocab", "MEM_W", "MEM_A", "block RAMs")
+    show("", (*columns, "multipliers", "hash"), rows)
+
+
+def _show(chip: Chip) -> None:
+    say_line(chip.describe())
+    say_line()
+    show("", ("field", "value"), [[k, str(v)] for k, v in chip.as_dict().items()])
+    for title, account, which in (
+        ("block RAMs (18 kbit)", chip.block_rams(), 1),
+        ("multipliers (18 x 18)", chip.multipliers(), 2),
+    ):
+        rows: list[list[Any]] = [*account.items(), ("total", sum(account.values()))]
+        device = DEVICES.get(chip.name)
+        note = f" of the {device[which]} in an {device[0]}" if device else ""
+        show(f"\n{title}{note}", ("", ""), rows)
