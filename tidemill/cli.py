@@ -116,7 +116,7 @@ class _Group(click.Group):
 )
 @click.version_option(__version__, prog_name="tidemill")
 def cli() -> None:
-    r"""An open tensor streaming processor: compile a language model for it, and run it.
+    """An open tensor streaming processor: compile a language model for it, and run it.
 
     Every cycle is known before a program runs: `compile` announces the cycles of every token, `run`
     measures them, in a simulator or in the real RTL, and says whether they are equal.
@@ -128,7 +128,7 @@ def cli() -> None:
     tidemill verilog --chip ulx3s-85f -o build      the chip as Verilog
 
     Compiled programs and Verilator builds are kept in $TIDEMILL_CACHE (default ~/.cache/tidemill).
-    """
+    """  # noqa: D301
 
 
 def main() -> None:

@@ -29,7 +29,7 @@ __all__ = ["asm", "disasm"]
     help="Program whose memories, tables and facts are taken over (default: empty memories).",
 )
 def asm(*, source: Path, out: Path, image: Path | None) -> None:
-    r"""Assemble FILE.TASM, the text that `tidemill disasm` writes.
+    """Assemble FILE.TASM, the text that `tidemill disasm` writes.
 
     docs/isa.md lists queues, operations and fields. Weights are no part of the text: they come from
     --image.
@@ -37,7 +37,7 @@ def asm(*, source: Path, out: Path, image: Path | None) -> None:
     \b
     tidemill disasm td260k.tide -o td260k.tasm
     tidemill asm td260k.tasm --image td260k.tide -o again.tide
-    """
+    """  # noqa: D301
     from tidemill.compiler.assembler import AssemblyError, assemble
 
     try:

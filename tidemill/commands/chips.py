@@ -64,12 +64,11 @@ def _list() -> None:
             f"{c.mem_a_depth * c.lanes * 2 / 1024:,.0f} KiB",
             _of(sum(c.block_rams().values()), c, 1),
             _of(sum(c.multipliers().values()), c, 2),
-            c.hash,
         ]
         for c in CHIPS.values()
     ]
     columns = ("chip", "lanes x streams", "context", "vocab", "MEM_W", "MEM_A", "block RAMs")
-    show("", (*columns, "multipliers", "hash"), rows)
+    show("", (*columns, "multipliers"), rows)
 
 
 def _show(chip: Chip) -> None:
@@ -80,7 +79,8 @@ def _show(chip: Chip) -> None:
         ("block RAMs (18 kbit)", chip.block_rams(), 1),
         ("multipliers (18 x 18)", chip.multipliers(), 2),
     ):
-        rows: list[list[Any]] = [*account.items(), ("total", sum(account.values()))]
+        rows: list[list[Any]] = [[*i] for i in account.items()]
+        rows.append(["total", sum(account.values())])
         device = DEVICES.get(chip.name)
         note = f" of the {device[which]} in an {device[0]}" if device else ""
         show(f"\n{title}{note}", ("", ""), rows)

@@ -61,7 +61,7 @@ def compile_command(
     listing: Path | None,
     as_json: bool,
 ) -> None:
-    r"""Compile MODEL for a chip, and say how long every token will take.
+    """Compile MODEL for a chip, and say how long every token will take.
 
     MODEL is a named model (default td260k), a folder with model.bin and tokenizer.bin, a llama2.c
     .bin file, or a .tide program to report on.
@@ -73,7 +73,7 @@ def compile_command(
     \b
     tidemill compile td260k -o td260k.tide
     tidemill compile td260k --chip tiny --context 64 --json
-    """
+    """  # noqa: D301
     from tidemill.compiler.assembler import disassemble
     from tidemill.compiler.report import report
 
@@ -132,10 +132,8 @@ def _print(program: Program, facts: dict[str, Any]) -> None:
     show(title, ("queue", "words", "busy in a layer"), rows)
     banks = f"each of {program.chip.weight_streams} banks of MEM_W"
     rows = [
-        [banks if name == "MEM_W.0" else name, m["needed"], m["available"], m["unit"]]
-        + [_largest(m["tensors"])]
-        for name, m in facts["memory"].items()
-        if name in ("MEM_W.0", "MEM_A")
+        [label, m["needed"], m["available"], m["unit"], _largest(m["tensors"])]
+        for label, m in ((banks, facts["memory"]["MEM_W.0"]), ("MEM_A", facts["memory"]["MEM_A"]))
     ]
     show("\nMemory", ("", "needed", "available", "", "largest"), rows)
     account = facts["chip_account"]

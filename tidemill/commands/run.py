@@ -216,7 +216,7 @@ def run(
     verbose: bool,
     as_json: bool,
 ) -> None:
-    r"""Let a model write on a simulated chip, token by token, and compare every token's cycles.
+    """Let a model write on a simulated chip, token by token, and compare every token's cycles.
 
     Without options our own model writes a story on the chip ulx3s-85f in the simulator. The run
     ends at the end of the story, after --tokens, or when the context is full. The exit code is 1 if
@@ -226,7 +226,7 @@ def run(
     tidemill run --prompt "Tom had a red ball" --temperature 0.8 --seed 3
     tidemill run --engine rtl --tokens 20 -v
     tidemill run --engine rtl --tokens 2 --wave first.fst --from 0 --to 2000
-    """
+    """  # noqa: D301
     from tidemill.store import tokenizer_of
 
     text = _prompt_text(prompt, prompt_file)

@@ -75,7 +75,7 @@ def disassemble(program: Program) -> str:
     """Text of a program; `assemble(disassemble(p), p)` has the same hash."""
     chip = program.chip
     out = [f"; {chip.describe()}"]
-    out += _wrap(".chip", (f"{k}={_plain(v)}" for k, v in chip.as_dict().items()))
+    out.append(" ".join([".chip", *(f"{k}={_plain(v)}" for k, v in chip.as_dict().items())]))
     out += ["", "; registers"]
     out += _wrap(".config", (f"{_register_name(r)}={v}" for r, v in program.config.items()))
     out += ["", "; what VXM passes do"]
@@ -222,10 +222,9 @@ class _Assembler:
 
     def on_chip(self, rest: list[str]) -> None:
         kinds = {f.name: f.type for f in dataclasses.fields(Chip)}
+        if self._chip_from_text or self.tide or any(self.words):
+            raise AssemblyError(".chip comes once, before everything that depends on it")
         values: dict[str, Any] = {}
-        # `.chip` may go on in a second line
-        if self._chip_from_text:
-            values = self.chip.as_dict() | {"hops": self.chip.hops}
         for key, text in _pairs(rest).items():
             if key not in kinds:
                 raise AssemblyError(f".chip has no field {key!r}; it has {', '.join(kinds)}")
