@@ -64,8 +64,8 @@ def bench(
     if engine != "sim":
         made["rtl"] = run_rtl(program, request)
     name = program.info.get("model", {}).get("name", model)
-    command = f"tidemill bench --model {shlex.quote(model)} --chip {shlex.quote(chip)}"
-    command += f" --engine {engine} --tokens {tokens}"
+    on = "" if Path(model).suffix == ".tide" else f" --chip {shlex.quote(chip)}"
+    command = f"tidemill bench --model {shlex.quote(model)}{on} --engine {engine} --tokens {tokens}"
     results: list[dict[str, Any]] = []
     for which, outcome in made.items():
         if outcome.cycles != predicted_cycles(program, 1, len(outcome.cycles)):
