@@ -130,8 +130,9 @@ class IcarusEngine(RtlEngine):
 def boot(program):
     """Boot writes, and something in every row of MEM_W that the program leaves alone.
 
-    Attention multiplies rows of positions to come, which nobody wrote, by weights of exactly 0. That
-    is 0 for the chip and X for a four-state simulator. MEM_A stays undefined where it is not used.
+    Attention multiplies rows of positions to come, which nobody wrote, by weights of exactly 0.
+    That is 0 for the chip and X for a four-state simulator. MEM_A stays undefined where it is not
+    used.
     """
     rng = np.random.default_rng(1)
     streams = program.chip.weight_streams
