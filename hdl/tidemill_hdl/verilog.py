@@ -36,7 +36,9 @@ def _builtin_yosys():
             os.environ["AMARANTH_USE_YOSYS"] = old
 
 
-_INITIAL = re.compile(r"^  initial begin\n((?:    \S+ ?\[\d+\] = \d+'h[0-9a-f]+;\n)+)  end\n", re.M)
+_INITIAL = re.compile(
+    r"^  initial begin\n((?:    \S+ ?\[\d+\] = \d+'(?:h[0-9a-f]+|d\d+);\n)+)  end\n", re.M
+)
 _ENTRY = re.compile(r"    (\S+ ?)\[(\d+)\] = (.+);")
 
 
