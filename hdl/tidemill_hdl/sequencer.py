@@ -3,7 +3,8 @@
     front: counts segment lengths -> notify, bases (B-5) -> delay line -> Run, token, counters (B)
 
 Timing rule: B is the dispatch cycle of a segment's first word, E the first cycle after a segment;
-the next segment has B = E. The front runs NOTIFY_CYCLES + 1 cycles ahead of dispatch. `event` stands
+the next segment has B = E. The front runs NOTIFY_CYCLES + 1 cycles ahead of dispatch. `event`
+stands
 in the cycle E of a position.
 """
 

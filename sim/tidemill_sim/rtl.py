@@ -45,7 +45,10 @@ class RunRequest:
 
 @dataclass(frozen=True)
 class RtlToken:
-    """A token event. `cycles` is the chip's counter; `measured` counts clock edges since cycle 0."""
+    """A token event. `cycles` is the chip's counter.
+
+    `measured` counts clock edges since cycle 0.
+    """
 
     token: int
     generated: bool
@@ -220,7 +223,8 @@ class RtlEngine:
                     results[run].fault = RtlFault(*n[1:4])
             elif key == "X":
                 raise SimulatorError(
-                    f"run {run + 1} of {len(results)} had no token in {limit} cycles and was given up, "
+                    f"run {run + 1} of {len(results)} had no token in {limit} cycles "
+                    "and was given up, "
                     f"after {len(results[run].tokens)} tokens"
                 )
         if run + 1 != len(results) or not all(r.finished for r in results):

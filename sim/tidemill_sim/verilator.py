@@ -1,6 +1,7 @@
 """Building the chip's Verilog with Verilator, for speed, once per content.
 
-A build lives in `$TIDEMILL_CACHE` or `~/.cache/tidemill`, in a folder named by the hash of everything
+A build lives in `$TIDEMILL_CACHE` or `~/.cache/tidemill`, in a folder named by the hash of
+everything
 that goes into it: Verilog, bench, options, versions of tools.
 """
 
@@ -40,7 +41,11 @@ WARNINGS = {
     "WIDTHTRUNC": "and cuts a result by assigning it to a narrower signal",
 }
 
-#: Variables for Verilator's makefile. The one of the Python package was configured without what the last
+#: Arguments of Verilator that make a fast model.
+ARGUMENTS = ["--timing", "-O3", "--x-assign", "fast", "--threads", "1", "--output-split", "20000"]
+
+#: Variables for Verilator's makefile. The one of the Python package was configured without what
+#: the last
 #: three say: coroutines (`--timing`) and precompiled headers fail to compile otherwise.
 MAKE_VARIABLES = [
     "OPT_FAST=-O3 -march=native",
@@ -69,9 +74,12 @@ class SimulatorError(RuntimeError):
 
 
 class _Verilator(runner.Verilator):
-    """cocotb's runner without `--public-flat-rw`, which makes every signal visible and the model slow."""
+    """cocotb's runner without `--public-flat-rw`.
 
-    def _build_command(self):  # type: ignore[no-untyped-def]
+    Which makes every signal visible and the model slow.
+    """
+
+    def _build_command(self):
         verilate, make = super()._build_command()
         verilate.remove("--public-flat-rw")
         return [verilate, make + MAKE_VARIABLES]
@@ -110,7 +118,7 @@ def environment() -> dict[str, str]:
             env=os.environ | env,
             check=False,
         ).stdout
-        number = (out.split() + ["0", "0"])[1]
+        number = [*out.split(), "0", "0"][1]
     if tuple(int(n) for n in number.split(".")[:2]) < OLDEST:
         raise SimulatorError(
             f"the rtl engine needs Verilator {OLDEST[0]}.{OLDEST[1]:03} or newer, not {number} "
@@ -176,51 +184,64 @@ def _tail(log: Path, lines: int = 12) -> str:
 
 
 def build(verilog: str, *, waves: bool = False, random_start: bool = False) -> Build:
-    """Compile `verilog` (module `tidemill`) with the bench around it, or take the build from the cache.
+    """Compile `verilog` (module `tidemill`) with its bench, or take the build from the cache.
 
-    waves: can write FST waves (slower); random_start: registers without initial value start at random.
+    waves: can write FST waves (slower); random_start: registers without initial value start at
+    random.
     """
     args = [
-        "--timing",
-        "-O3",
-        "--x-assign",
-        "fast",
-        "--x-initial",
-        "unique" if random_start else "fast",
-        "--threads",
-        "1",
-        "--output-split",
-        "20000",
+        *ARGUMENTS,
         *(f"-Wno-{name}" for name in WARNINGS),
+        *("--x-initial", "unique" if random_start else "fast"),
         *(["--trace-fst", "--trace-structs", "-DTIDEMILL_WAVES"] if waves else []),
     ]
     control = "`verilator_config\n" + "".join(
         f'public_flat_rd -module "bench" -var "{name}"\n' for name in VISIBLE
     )
     bench = (BENCHES / "bench.sv").read_text()
-    env = environment()
-    gxx = subprocess.run(
-        ["g++", "-dumpfullversion"], capture_output=True, text=True, check=False
-    ).stdout
-    versions = (version("cocotb"), shutil.which("verilator", path=env["PATH"]), gxx)
-    key = hashlib.sha256(
-        repr((verilog, bench, control, args, MAKE_VARIABLES, versions, _verilator_id(env))).encode()
-    ).hexdigest()[:24]
-    folder = cache_dir() / "verilator" / key
+    tools = _tools()
+    folder = cache_dir() / "verilator" / _digest(verilog, bench, control, args, tools)
+    # Verilator's own run-time library takes as long to compile as a small chip: shared by all builds.
+    library = cache_dir() / "verilator" / f"library-{_digest(waves, tools)}"
     folder.mkdir(parents=True, exist_ok=True)
     done = folder / "done"
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not done.exists():
+            for name in library.glob("*"):
+                shutil.copy(name, folder)
             _compile(folder, verilog, bench, control, args, waves=waves)
+            _keep_library(folder, library)
             done.touch()
     return Build(folder, waves=waves)
 
 
-def _verilator_id(env: dict[str, str]) -> int:
-    """Something that changes when Verilator does."""
-    where = shutil.which("verilator_bin", path=env["PATH"])
-    return os.stat(where).st_size if where else 0
+def _digest(*parts: object) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
+
+
+def _tools() -> tuple[object, ...]:
+    """Something that changes when a tool or the way to call it does."""
+    path = environment()["PATH"]
+    gxx = subprocess.run(
+        ["g++", "-dumpfullversion"], capture_output=True, text=True, check=False
+    ).stdout
+    binary = shutil.which("verilator_bin", path=path)
+    size = os.stat(binary).st_size if binary else 0
+    return version("cocotb"), shutil.which("verilator", path=path), size, gxx, MAKE_VARIABLES
+
+
+def _keep_library(folder: Path, library: Path) -> None:
+    if library.exists():
+        return
+    part = library.with_suffix(f".{os.getpid()}")
+    part.mkdir()
+    for name in (*folder.glob("verilated*.o"), *folder.glob("verilated*.d")):
+        shutil.copy(name, part)
+    try:
+        part.rename(library)
+    except OSError:  # another process was first
+        shutil.rmtree(part)
 
 
 def _compile(
