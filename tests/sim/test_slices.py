@@ -29,7 +29,7 @@ from tidemill_hdl.vxm import Vxm
 from tidemill_sim.benches.slice_base import describe
 
 # The builds are shared, so one process of a parallel run takes them all.
-pytestmark = pytest.mark.xdist_group("slices")
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("slices")]
 
 #: lanes x weight streams
 SIZES = ((4, 2), (1, 1))
