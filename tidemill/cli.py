@@ -1,8 +1,7 @@
 """The command `tidemill`: its subcommands, and the rule that bad input gets one sentence.
 
 Results go to standard output, progress and refusals to standard error. Exit codes: 0 done, 1
-refused
-or different, 2 a command line that makes no sense, 130 interrupted.
+refused or different, 2 a command line that makes no sense, 130 interrupted.
 """
 
 from __future__ import annotations

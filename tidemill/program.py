@@ -36,9 +36,8 @@ class Program:
     """Everything the host loads.
 
     mem_w: int8 [mem_w_depth, S, L]; mem_a: int16 [mem_a_depth, L]; `*_used` mark the rows the
-    program
-    defines (the rest is whatever the memory held). tide[n - 1] is a list of (destination, column,
-    value).
+    program defines (the rest is whatever the memory held). tide[n - 1] is a list of (destination,
+    column, value).
     """
 
     chip: Chip

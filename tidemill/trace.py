@@ -1,15 +1,11 @@
 """Dataflow of one segment: which instruction takes which value, derived from cycles alone.
 
 `trace_segment` expands the words of every queue, puts every driven stream value at its slice and
-cycle,
-and finds for every sampled operand the value that passes in exactly that cycle. Files (T,
-activation,
-accumulator, scalar, maximum) are followed write by write. What does not fit raises `Hazard`: an
-empty
-stream, a sum read before it is complete, two accesses that collide, an address outside its memory,
-a
-result that lands after the segment's end. The simulator runs the result; the checker asks for all
-n.
+cycle, and finds for every sampled operand the value that passes in exactly that cycle. Files (T,
+activation, accumulator, scalar, maximum) are followed write by write. What does not fit raises
+`Hazard`: an empty stream, a sum read before it is complete, two accesses that collide, an address
+outside its memory, a result that lands after the segment's end. The simulator runs the result; the
+checker asks for all n.
 
 It knows the program and the ISA table, nothing of the compiler.
 """

@@ -4,9 +4,8 @@
        B-5          B-4             B-3              B-2                      B-1      B: dispatch
 
 Timing rule: a queue notified in cycle B - NOTIFY_CYCLES dispatches the segment's first word in
-cycle
-B. Every word spends its whole occupation in stage D; F, M and P wait meanwhile, X and I never do.
-`docs/architecture.md` (Control) says how long each word takes.
+cycle B. Every word spends its whole occupation in stage D; F, M and P wait meanwhile, X and I
+never do. `docs/architecture.md` (Control) says how long each word takes.
 """
 
 from amaranth import *

@@ -4,8 +4,7 @@
 
 Timing rule: B is the dispatch cycle of a segment's first word, E the first cycle after a segment;
 the next segment has B = E. The front runs NOTIFY_CYCLES + 1 cycles ahead of dispatch. `event`
-stands
-in the cycle E of a position.
+stands in the cycle E of a position.
 """
 
 from itertools import pairwise

@@ -6,8 +6,7 @@ from the issue times of the words; arithmetic from `tidemill.numerics`.
 
 Memory that nobody wrote is poison: a vector that depends on it and reaches a file, a memory or a
 reduction ends the run with its queue and cycle (`check=True`), except where the machine's rules
-make it
-harmless (lanes masked by position, weights times an activation of exactly zero).
+make it harmless (lanes masked by position, weights times an activation of exactly zero).
 """
 
 from __future__ import annotations

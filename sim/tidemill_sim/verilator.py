@@ -1,8 +1,7 @@
 """Building the chip's Verilog with Verilator, for speed, once per content.
 
 A build lives in `$TIDEMILL_CACHE` or `~/.cache/tidemill`, in a folder named by the hash of
-everything
-that goes into it: Verilog, bench, options, versions of tools.
+everything that goes into it: Verilog, bench, options, versions of tools.
 """
 
 from __future__ import annotations
@@ -45,8 +44,7 @@ WARNINGS = {
 ARGUMENTS = ["--timing", "-O3", "--x-assign", "fast", "--threads", "1", "--output-split", "20000"]
 
 #: Variables for Verilator's makefile. The one of the Python package was configured without what
-#: the last
-#: three say: coroutines (`--timing`) and precompiled headers fail to compile otherwise.
+#: the last three say: coroutines (`--timing`) and precompiled headers fail to compile otherwise.
 MAKE_VARIABLES = [
     "OPT_FAST=-O3 -march=native",
     "OPT_GLOBAL=-O2",

@@ -1,11 +1,9 @@
 """The independent checker: replays a program's words against the machine's rules, for every n.
 
 It knows the program and the ISA table only (`tidemill.timeline`, `tidemill.trace`): queues that
-park in
-time, operands that arrive in their cycle, sums complete before they are read, no collision,
-addresses
-inside their memories, nothing in flight across a segment's end, the tide row loaded before it is
-used.
+park in time, operands that arrive in their cycle, sums complete before they are read, no
+collision, addresses inside their memories, nothing in flight across a segment's end, the tide row
+loaded before it is used.
 """
 
 from __future__ import annotations

@@ -3,10 +3,8 @@
 The only place that knows both shapes.
 
 Vectors have L lanes, weight planes S banks. Heads narrower than a vector share it: a query head
-stands
-at the lane offset of its KV head (so that its scores meet the right half of a K row), and Wo's
-columns
-follow the same order.
+stands at the lane offset of its KV head (so that its scores meet the right half of a K row), and
+Wo's columns follow the same order.
 """
 
 from __future__ import annotations

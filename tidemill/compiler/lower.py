@@ -147,8 +147,7 @@ class _Layer(_Segment):
         """Requantise drained vectors `at`, `at` + 1 .. and multiply their partners by sine.
 
         Returns the T entries (value, partner * sine) of every vector; with one lane a vector's
-        partner is
-        its neighbour, otherwise SXM SWAP brings it.
+        partner is its neighbour, otherwise SXM SWAP brings it.
         """
         b, chip = self.b, self.chip
         values, partners = [], []

@@ -1,9 +1,8 @@
 """Memory images: where every weight, multiplier and table of a quantised model lies.
 
 MEM_W holds one block per layer (weights in the order the MXM consumes them, then K and V rows),
-then the
-head. MEM_A holds one block of row multipliers per layer, then tables, constants and working
-vectors.
+then the head. MEM_A holds one block of row multipliers per layer, then tables, constants and
+working vectors.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Checkpoints of llama2.c (version 0): read, check, write, or make a small random one.
 
 A version 0 file is seven little-endian int32 (dim, hidden, layers, heads, kv_heads, vocab,
-context; a
-negative vocab says that the head is not tied to the embedding) and then float32 arrays without
-padding.
+context; a negative vocab says that the head is not tied to the embedding) and then float32 arrays
+without padding.
 """
 
 from __future__ import annotations
@@ -182,10 +181,8 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
     """Read a llama2.c version 0 file.
 
     Raises `ModelError` with one sentence if the file is missing, its header is impossible, its
-    length is
-    not what the header says, or a weight is not finite. Nothing is allocated before the header and
-    the
-    length agree.
+    length is not what the header says, or a weight is not finite. Nothing is allocated before the
+    header and the length agree.
     """
     path = Path(path)
     try:

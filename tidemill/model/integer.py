@@ -1,8 +1,7 @@
 """The integer model: what the machine computes, to the bit, without its time or its memories.
 
 Every arithmetic step is a function of `tidemill.numerics`. Sums are exact (float64 products of
-small
-integers stay below 2**53), so their order does not matter.
+small integers stay below 2**53), so their order does not matter.
 """
 
 from __future__ import annotations
@@ -202,8 +201,7 @@ class IntegerModel:
             Position of the first token.
         observe
             Sees embed, then per layer q, k, v, q_rope, k_rope (doubled), k_byte, v_byte, score, p,
-            o, x_mlp,
-            g, u, s, h, x. Heads come as (batch, heads, time, head_dim).
+            o, x_mlp, g, u, s, h, x. Heads come as (batch, heads, time, head_dim).
         """
         return self.head(self.hidden(tokens, cache, start, observe))
 

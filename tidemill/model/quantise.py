@@ -241,8 +241,7 @@ class Calibration:
     #: (layers, heads, head_dim / 2): radius of a RoPE pair.
     q_radius: Floats
     #: (ANGLES, layers, kv_heads, head_dim / 2): larger component of a pair, before and after RoPE,
-    #: after an
-    #: offline rotation by i / ANGLES of a quarter turn.
+    #: after an offline rotation by i / ANGLES of a quarter turn.
     k_pair: Floats
     #: Contributions to the residual, (layers, dim) before they are added.
     wo: Floats
@@ -252,8 +251,8 @@ class Calibration:
     #: Largest valid score in nats.
     score: float
     #: Second moments E[y y^T] of what matrices read, (layers, inputs, inputs): the normalised
-    #: residual before
-    #: attention and before the MLP, o, h; and (dim, dim) of the final one, gain included.
+    #: residual before attention and before the MLP, o, h; and (dim, dim) of the final one, gain
+    #: included.
     attn_moment: Floats
     mlp_moment: Floats
     o_moment: Floats
@@ -369,9 +368,8 @@ def _compensate(w: Floats, moment: Floats) -> Floats:
     """Integers near the rows of `w` (rows, inputs) whose sums are nearest on average.
 
     Inputs are rounded one after another, strongest first; what is lost on one is made up for on
-    those not
-    yet rounded, as far as they are correlated (`moment`, (inputs, inputs)). This is GPTQ (Frantar
-    et al., 2022).
+    those not yet rounded, as far as they are correlated (`moment`, (inputs, inputs)). This is GPTQ
+    (Frantar et al., 2022).
     """
     order = np.argsort(-moment.diagonal(), kind="stable")
     damped = moment + np.eye(len(moment)) * (DAMPING * moment.diagonal().mean() + 1e-30)
@@ -465,8 +463,7 @@ def quantise(
     ------
     ModelError
         If the model cannot be computed exactly: too wide for an accumulator or a format. The text
-        names
-        the matrix, layer and row.
+        names the matrix, layer and row.
     """
     c = checkpoint.config
     if c.dim > DIM_LIMIT:

@@ -3,8 +3,7 @@
 File: int32 longest piece in bytes, then per token float32 score, int32 length, bytes. Tokens 0, 1,
 2 are
 unknown, BOS, EOS; 3..258 are the bytes 0..255, written `<0x0A>`. Encoding merges neighbours by
-highest
-score, as llama2.c and SentencePiece BPE do.
+highest score, as llama2.c and SentencePiece BPE do.
 """
 
 from __future__ import annotations
