@@ -199,7 +199,7 @@ def build(verilog: str, *, waves: bool = False, random_start: bool = False) -> B
     bench = (BENCHES / "bench.sv").read_text()
     tools = _tools()
     folder = cache_dir() / "verilator" / _digest(verilog, bench, control, args, tools)
-    # Verilator's own run-time library takes as long to compile as a small chip: shared by all builds.
+    # Verilator's run-time library takes as long to compile as a small chip: all builds share it.
     library = cache_dir() / "verilator" / f"library-{_digest(waves, tools)}"
     folder.mkdir(parents=True, exist_ok=True)
     done = folder / "done"

@@ -38,7 +38,8 @@ def test_verilog_is_the_same_to_the_byte(chip, repo):
     """In another process, with other hashes."""
     text = generate(chip)
     program = (
-        "import sys, hashlib; from tidemill.chip import Chip; from tidemill_hdl.verilog import generate;"
+        "import sys, hashlib; from tidemill.chip import Chip;"
+        "from tidemill_hdl.verilog import generate;"
         f"chip = Chip(**{chip.as_dict()!r});"
         "sys.stdout.write(hashlib.sha256(generate(chip).encode()).hexdigest())"
     )
