@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -652,17 +651,6 @@ def _start(*args: str) -> subprocess.Popen[str]:
         text=True,
         env=os.environ | {"PYTHONPATH": paths},
     )
-
-
-def test_interrupt_in_a_real_process(tide: Path) -> None:
-    with _start("bench", "--model", str(tide), "--tokens", "24") as process:
-        assert process.stderr
-        assert process.stderr.readline() == "24 tokens in the sim engine\n"
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=20)
-    assert process.returncode == 130
-    assert out == ""
-    assert err == "tidemill: interrupted\n"
 
 
 def test_a_closed_pipe_is_no_error_message(tide: Path) -> None:

@@ -260,20 +260,6 @@ def test_faults_are_reported_with_queue_and_cycle(verilator):
         RtlFault(isa.Fault.ILLEGAL, w_read, LENGTHS[0]): [
             (Space.QUEUE, w_read << 16 | 1, 2 | word(QUEUES[w_read], SMALL, Kind.CTRL))
         ],
-        # one vector read and written
-        RtlFault(isa.Fault.COLLISION, a_read, at + 15): [
-            (
-                Space.QUEUE,
-                a_read << 16 | 2,
-                word(QUEUES[a_read], SMALL, Kind.NOP, count=14),
-            ),
-            (
-                Space.QUEUE,
-                a_read << 16 | 3,
-                word(QUEUES[a_read], SMALL, Kind.OP, addr=STATE, base=Base.POS),
-            ),
-            (Space.QUEUE, a_read << 16 | 4, word(QUEUES[a_read], SMALL, Kind.CTRL)),
-        ],
         # no prompt
         RtlFault(isa.Fault.ILLEGAL, 15, 0): [(Space.CONFIG, Config.PROMPT_LENGTH, 0)],
     }

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import os
 from pathlib import Path
 
 import pytest
@@ -117,7 +116,9 @@ def run(request, simulator, tmp_path_factory):
         control.write_text('`verilator_config\npublic_flat_rw -module "slices" -var "*"\n')
         sources.insert(0, control)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MAKEFLAGS", os.environ.get("MAKEFLAGS", "") + " OPT_FAST=-O0 OPT_GLOBAL=-O0")
+        # also under `make test`, whose own MAKEFLAGS know nothing of precompiled headers
+        flags = "CFG_CXXFLAGS_PCH_I=-include OPT_FAST=-O0 OPT_GLOBAL=-O0"
+        patch.setenv("MAKEFLAGS", flags)
         sim.build(
             sources=sources,
             hdl_toplevel="slices",
