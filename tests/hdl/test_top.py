@@ -260,8 +260,6 @@ def test_faults_are_reported_with_queue_and_cycle(verilator):
         RtlFault(isa.Fault.ILLEGAL, w_read, LENGTHS[0]): [
             (Space.QUEUE, w_read << 16 | 1, 2 | word(QUEUES[w_read], SMALL, Kind.CTRL))
         ],
-        # no prompt
-        RtlFault(isa.Fault.ILLEGAL, 15, 0): [(Space.CONFIG, Config.PROMPT_LENGTH, 0)],
     }
     prompt = setup([3, 21, 2], 1)
     runs = [RunRequest([*program(SMALL), *prompt, *writes]) for writes in cases.values()]
