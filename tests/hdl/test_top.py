@@ -266,7 +266,6 @@ def test_faults_are_reported_with_queue_and_cycle(verilator):
     runs.append(RunRequest([*program(SMALL), *prompt]))
     results = RtlEngine(SMALL).run(vectors, runs, limit=5000)
     assert [r.fault for r in results] == [*cases, None]
-    assert results[-2].tokens == []
     assert len(results[-1].tokens) == 3
 
 
