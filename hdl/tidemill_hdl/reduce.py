@@ -1,11 +1,10 @@
 """Helpers of every pipeline: delay lines named by stage, balanced trees, symmetric saturation.
 
 Timing rule: a tree over n terms is visible `(log2(n) + 1) // 2` cycles after its terms
-(`Chip.tree_latency` for n = lanes): a register after every second operator level and the last one.
+(`Chip.tree_latency` for n = lanes): a stage combines four terms.
 """
 
 from amaranth import *
-from amaranth.utils import exact_log2
 
 __all__ = ["pipe", "saturate", "tree_reduce"]
 
@@ -45,19 +44,19 @@ def saturate(m, name, x, bits, on=1):
 
 
 def tree_reduce(m, name, terms, operator):
-    """Combine a power of two of `terms` pairwise with `operator(a, b)`, which returns a value.
+    """Combine a power of two of `terms`, four in a stage, two in the last one if need be.
 
-    `terms` are Signals; the operator may use its arguments more than once. Lower indices stay on
-    the left.
+    `operator(name, group)` returns the value of a group of two or four Signals, which keep the
+    order of `terms`; `name` is unique to the group.
     """
-    levels = exact_log2(len(terms))
-    for level in range(1, levels + 1):
-        domain = m.d.sync if level % 2 == 0 or level == levels else m.d.comb
+    stage = 0
+    while len(terms) > 1:
+        stage += 1
         nodes = []
-        for k in range(0, len(terms), 2):
-            value = Value.cast(operator(terms[k], terms[k + 1]))
-            node = Signal(value.shape(), name=f"{name}_l{level}_{k // 2}", reset_less=True)
-            domain += node.eq(value)
-            nodes.append(node)
+        for k in range(0, len(terms), 4):
+            node_name = f"{name}_{stage}_{k // 4}"
+            value = Value.cast(operator(node_name, terms[k : k + 4]))
+            nodes.append(Signal(value.shape(), name=node_name, reset_less=True))
+            m.d.sync += nodes[-1].eq(value)
         terms = nodes
     return terms[0]

@@ -121,19 +121,34 @@ class VxmReduce(wiring.Component):
         """Sum of the terms, visible in the trees' last stage."""
         terms = [Signal(signed(TERM_BITS), name=f"s11_term_{k}") for k in range(self._chip.lanes)]
         m.d.comb += [term.eq(self.terms[k]) for k, term in enumerate(terms)]
-        return tree_reduce(m, "sum", terms, lambda a, b: a + b)
+
+        def add(_, group):
+            halves = [group[k] + group[k + 1] for k in range(0, len(group), 2)]
+            return halves[0] + halves[1] if len(halves) == 2 else halves[0]
+
+        return tree_reduce(m, "sum", terms, add)
 
     def _max(self, m):
         """Largest result and the lowest lane that has it, visible in the trees' last stage."""
         best = data.StructLayout({"value": signed(16), "lane": self._chip.lane_bits})
 
-        def larger(a, b):
-            a, b = best(a), best(b)
-            return Mux(b.value > a.value, b.as_value(), a.as_value())
+        def largest(name, group):
+            """Largest of a group, of equals the left one: all pairs are compared at once."""
+            right = {}
+            for b in range(len(group)):
+                for a in range(b):
+                    right[a, b] = Signal(name=f"{name}_right_{a}{b}")
+                    m.d.comb += right[a, b].eq(best(group[b]).value > best(group[a]).value)
+            low = Mux(right[0, 1], group[1], group[0])
+            if len(group) == 2:
+                return low
+            high = Mux(right[2, 3], group[3], group[2])
+            with_0, with_1 = (Mux(right[2, 3], right[a, 3], right[a, 2]) for a in (0, 1))
+            return Mux(Mux(right[0, 1], with_1, with_0), high, low)
 
         lanes = [Signal(best.size, name=f"s11_best_{k}") for k in range(self._chip.lanes)]
         m.d.comb += [
             lane.eq(Cat(self.results[k], C(k, self._chip.lane_bits)))
             for k, lane in enumerate(lanes)
         ]
-        return best(tree_reduce(m, "best", lanes, larger))
+        return best(tree_reduce(m, "best", lanes, largest))
