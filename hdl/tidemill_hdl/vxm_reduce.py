@@ -25,6 +25,11 @@ INDEX_BITS = 16
 TERM_BITS = 34
 
 
+def _less(a, b):
+    """Whether a < b, as the sign of a - b: one carry chain, where yosys makes two of `<` on ECP5."""
+    return (a - b)[-1]
+
+
 class VxmReduce(wiring.Component):
     """Trees, running registers and maximum file.
 
@@ -101,7 +106,7 @@ class VxmReduce(wiring.Component):
         is_max = Signal()
         m.d.comb += [
             is_max.eq(valid & (red == Red.MAX)),
-            new_max.eq(Mux(first | (top.value > run_max), top.value, run_max)),
+            new_max.eq(Mux(first | _less(run_max, top.value), top.value, run_max)),
             file_write.en.eq(is_max),
             file_write.addr.eq(mx),
             file_write.data.eq(new_max),
@@ -113,7 +118,7 @@ class VxmReduce(wiring.Component):
             m.d.sync += run_max.eq(new_max)
 
         run_arg = Signal(signed(16), reset_less=True)
-        with m.If(valid & (red == Red.ARGMAX) & (first | (top.value > run_arg))):
+        with m.If(valid & (red == Red.ARGMAX) & (first | _less(run_arg, top.value))):
             m.d.sync += [run_arg.eq(top.value), self.token.eq(Cat(top.lane, counter))]
         return m
 
@@ -138,7 +143,7 @@ class VxmReduce(wiring.Component):
             for b in range(len(group)):
                 for a in range(b):
                     right[a, b] = Signal(name=f"{name}_right_{a}{b}")
-                    m.d.comb += right[a, b].eq(best(group[b]).value > best(group[a]).value)
+                    m.d.comb += right[a, b].eq(_less(best(group[a]).value, best(group[b]).value))
             low = Mux(right[0, 1], group[1], group[0])
             if len(group) == 2:
                 return low
