@@ -4,10 +4,10 @@ Timing rule: stage k is cycle t + k of the pass dispatched at t; a control port 
 to the pass in stage k. Operands are sampled in stage 1, addend C in stage 8; the result is on `e_v`
 in stage 11 and in T from stage 12 on. One pass per cycle. Arithmetic is that of `numerics`.
 
-    1  select A and B            5  table data, multiplier operands
-    2  coarse shift              6..8  multiplier
+    1  select A and B            5  table address
+    2  coarse shift              6  table data, multiplier inputs; 7, 8 multiplier
     3  fine shift, round, sat18  9  round, add
-    4  table address             10 sat16, mask
+    4  less the maximum          10 sat16, mask
 """
 
 from amaranth import *
@@ -103,26 +103,26 @@ class VxmLanes(wiring.Component):
         ]
 
         s1_self = Signal()
-        s4_is = {f: Signal(name=f"s4_is_{f.name.lower()}") for f in Func}
-        m.d.comb += [signal.eq(self.s4_func == f) for f, signal in s4_is.items()]
+        s5_is = {f: Signal(name=f"s5_is_{f.name.lower()}", reset_less=True) for f in Func}
         m.d.comb += s1_self.eq(self.s1_b == BSrc.SELF)
+        m.d.sync += [signal.eq(self.s4_func == f) for f, signal in s5_is.items()]
         is_self = pipe(m, "self", s1_self, 2, 2)
-        is_table = pipe(m, "table", ~s4_is[Func.NONE], 5, 8)
+        is_table = pipe(m, "table", ~s5_is[Func.NONE], 6, 8)
         for lane in range(self._chip.lanes):
             s2_a, s2_b = self._operands(m, lane, read_a.data[lane], read_b.data[lane])
             s4_pre, s3_b = self._preshift(m, lane, s2_a, s2_b, is_self[2])
-            b = pipe(m, f"b_{lane}", s3_b, 4, 5)
-            pre = pipe(m, f"pre_{lane}", s4_pre, 5, 5)
+            b = pipe(m, f"b_{lane}", s3_b, 4, 6)
+            pre = pipe(m, f"pre_{lane}", s4_pre, 5, 6)
 
             lookup = self._table(m, lane)
-            s5_frac = self._address(m, lane, s4_pre, s4_is, lookup.addr)
-            base = pipe(m, f"base_{lane}", lookup.data[:16].as_signed(), 6, 8)
+            s6_frac = self._address(m, lane, s4_pre, pre[5], s5_is, lookup.addr)
+            base = pipe(m, f"base_{lane}", lookup.data[:16].as_signed(), 7, 8)
             slope = lookup.data[16:].as_signed()
-            s6_x = Signal(signed(18), name=f"s6_x_{lane}", reset_less=True)
-            s6_y = Signal(signed(18), name=f"s6_y_{lane}", reset_less=True)
-            m.d.sync += [
-                s6_x.eq(Mux(is_table[5], slope, pre[5])),
-                s6_y.eq(Mux(is_table[5], Cat(C(0, 8), s5_frac), b[5])),
+            s6_x = Signal(signed(18), name=f"s6_x_{lane}")
+            s6_y = Signal(signed(18), name=f"s6_y_{lane}")
+            m.d.comb += [
+                s6_x.eq(Mux(is_table[6], slope, pre[6])),
+                s6_y.eq(Mux(is_table[6], Cat(C(0, 8), s6_frac), b[6])),
             ]
             s9_product = self._multiply(m, lane, s6_x, s6_y)
 
@@ -217,30 +217,32 @@ class VxmLanes(wiring.Component):
         )
         return s4_pre, s3_b
 
-    def _address(self, m, lane, s4_pre, s4_is, s4_address):
-        """Stage 4: table address; upper 8 bits of the fraction (the lower are 0), visible in 5."""
-        s4_diff = Signal(signed(19), name=f"s4_diff_{lane}")
-        s4_exp = Signal(14, name=f"s4_exp_{lane}")
-        s4_gumbel = Signal(14, name=f"s4_gumbel_{lane}")
-        s4_silu = Signal(16, name=f"s4_silu_{lane}")
-        s5_frac = Signal(8, name=f"s5_frac_{lane}", reset_less=True)
-        is_exp, is_gumbel, is_silu = (s4_is[f] for f in (Func.EXP, Func.GUMBEL, Func.SILU))
+    def _address(self, m, lane, s4_pre, s5_pre, s5_is, s5_address):
+        """Stages 4 and 5: table address; upper 8 bits of the fraction (the lower are 0), in 6."""
+        s5_diff = Signal(signed(19), name=f"s5_diff_{lane}", reset_less=True)
+        s5_exp = Signal(14, name=f"s5_exp_{lane}")
+        s5_gumbel = Signal(14, name=f"s5_gumbel_{lane}")
+        s5_silu = Signal(16, name=f"s5_silu_{lane}")
+        s6_frac = Signal(8, name=f"s6_frac_{lane}", reset_less=True)
+        is_exp, is_gumbel, is_silu = (s5_is[f] for f in (Func.EXP, Func.GUMBEL, Func.SILU))
         # -2**14..-1 are the codes whose upper bits are all ones
-        in_range = is_exp & s4_diff[14:].all()
-        above = is_exp & ~s4_diff[-1]
-        base = Mux(is_gumbel, numerics.GUMBEL_BASE, Mux(is_silu, numerics.SILU_BASE, 0))
+        in_range = is_exp & s5_diff[14:].all()
+        above = is_exp & ~s5_diff[-1]
+        start = Mux(is_gumbel, numerics.GUMBEL_BASE, Mux(is_silu, numerics.SILU_BASE, 0))
         m.d.comb += [
-            s4_diff.eq(s4_pre - self.s4_top),
-            s4_exp.eq((s4_diff & in_range.replicate(14)) | above.replicate(14)),
-            s4_gumbel.eq(s4_pre & is_gumbel.replicate(14)),
-            s4_silu.eq(saturate(m, f"s4_silu_{lane}", s4_pre, 16, on=is_silu) ^ (is_silu << 15)),
-            s4_address.eq(base | s4_exp[7:] | s4_gumbel[7:] | s4_silu[8:]),
+            s5_exp.eq((s5_diff & in_range.replicate(14)) | above.replicate(14)),
+            s5_gumbel.eq(s5_pre & is_gumbel.replicate(14)),
+            s5_silu.eq(saturate(m, f"s5_silu_{lane}", s5_pre, 16, on=is_silu) ^ (is_silu << 15)),
+            s5_address.eq(start | s5_exp[7:] | s5_gumbel[7:] | s5_silu[8:]),
         ]
-        m.d.sync += s5_frac.eq(Cat(0, s4_exp[:7] | s4_gumbel[:7]) | s4_silu[:8])
-        return s5_frac
+        m.d.sync += [
+            s5_diff.eq(s4_pre - self.s4_top),
+            s6_frac.eq(Cat(0, s5_exp[:7] | s5_gumbel[:7]) | s5_silu[:8]),
+        ]
+        return s6_frac
 
     def _multiply(self, m, lane, s6_x, s6_y):
-        """Stages 6 to 8: the product, visible in 9."""
+        """Stages 6 to 8: the product, visible in 9; its first registers are the inputs."""
         if self._primitives:
             s9_product = Signal(signed(36), name=f"s9_product_{lane}")
             m.submodules[f"multiplier_{lane}"] = mult18x18d(s6_x, s6_y, s9_product)

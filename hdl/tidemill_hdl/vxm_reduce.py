@@ -26,7 +26,7 @@ TERM_BITS = 34
 
 
 def _less(a, b):
-    """Whether a < b, as the sign of a - b: one carry chain, where yosys makes two of `<` on ECP5."""
+    """Whether a < b, as the sign of a - b: one carry chain, where yosys makes two of `<`."""
     return (a - b)[-1]
 
 
