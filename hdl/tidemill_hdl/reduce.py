@@ -1,4 +1,4 @@
-"""Helpers of every pipeline: delay lines named by stage, balanced trees, symmetric saturation.
+"""Helpers of pipelines: registers named by stage, copies, balanced trees, symmetric saturation.
 
 Timing rule: a tree over n terms is visible `(log2(n) + 1) // 2` cycles after its terms
 (`Chip.tree_latency` for n = lanes): a stage combines four terms.
@@ -6,7 +6,7 @@ Timing rule: a tree over n terms is visible `(log2(n) + 1) // 2` cycles after it
 
 from amaranth import *
 
-__all__ = ["pipe", "saturate", "tree_reduce"]
+__all__ = ["copy", "pipe", "saturate", "tree_reduce"]
 
 
 def pipe(m, name, value, first, last, *, clear=None):
@@ -21,6 +21,32 @@ def pipe(m, name, value, first, last, *, clear=None):
         m.d.sync += stages[k].eq(value if clear is None else Mux(clear, 0, value))
         value = stages[k]
     return stages
+
+
+def copy(m, name, value, primitives):
+    """Register `name` of `value`, one of several equal ones; it has no reset.
+
+    Copies of a control bit, each for some lanes, keep wires short. Synthesis merges equal registers
+    unless, with `primitives`, they are ECP5 flip-flops by name.
+    """
+    register = Signal.like(value, name=name, reset_less=True)
+    if not primitives:
+        m.d.sync += register.eq(value)
+        return register
+    for k, bit in enumerate(Value.cast(value)):
+        m.submodules[f"{name}_{k}"] = Instance(
+            "TRELLIS_FF",
+            p_GSR="AUTO",
+            p_CEMUX="1",
+            p_CLKMUX="CLK",
+            p_LSRMUX="LSR",
+            p_REGSET="RESET",
+            i_CLK=ClockSignal(),
+            i_LSR=0,
+            i_DI=bit,
+            o_Q=register[k],
+        )
+    return register
 
 
 def saturate(m, name, x, bits, on=1):
