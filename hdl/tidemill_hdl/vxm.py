@@ -98,7 +98,7 @@ class Vxm(wiring.Component):
             self.e_v.eq(lanes.e_v),
             self.w_v.eq(lanes.e_v),
             self.token.eq(reduce.token),
-            reduce.results.eq(lanes.results),
+            *(r.eq(v) for r, v in zip(reduce.results, lanes.results, strict=True)),
             reduce.terms.eq(lanes.terms),
             reduce.abort.eq(self.run.abort),
             scalar.valid.eq(reduce.sum_valid),

@@ -43,7 +43,7 @@ class VxmLanes(wiring.Component):
         Streams, stage 1.
     noise : `In(ArrayLayout(14, lanes))`
         Gumbel codes, stage 1.
-    e_v, results : `Out(vector(chip))`
+    e_v, results : `Out(vector(chip))`, `Out(signed(16)).array(lanes)`
         Results, stage 11, in two registers: for streams and T, and for reductions.
     terms : `Out(vector(chip, 34))`
         Products or results, stage 11: what sums add up.
@@ -71,7 +71,7 @@ class VxmLanes(wiring.Component):
                 "w_s": In(vector(chip)),
                 "noise": In(data.ArrayLayout(CODE_BITS, chip.lanes)),
                 "e_v": Out(vector(chip)),
-                "results": Out(vector(chip)),
+                "results": Out(signed(16)).array(chip.lanes),
                 "terms": Out(vector(chip, TERM_BITS)),
                 "table": In(HostSignature()),
                 "s0_a": In(3),

@@ -37,8 +37,9 @@ class VxmReduce(wiring.Component):
     -------
     s11_valid, s11_red, s11_first, s11_mx, s11_sx, s11_counter : `In`
         The pass in stage 11: reduction (`isa.Red`), restart, file entries, element counter.
-    results, terms : `In(vector(chip))`, `In(vector(chip, 34))`
-        What MAX and ARGMAX, and what SUM and SUMSQ take.
+    results, terms : `In(signed(16)).array(lanes)`, `In(vector(chip, 34))`
+        What MAX and ARGMAX, and what SUM and SUMSQ take. (As one vector, `results` would have wires
+        called `results[0]`; yosys 0.70 takes those for bits where they meet a primitive.)
     s3_mx, s4_max : `In(2)`, `Out(signed(16))`
         Read port of the maximum file: the entry as it is in the cycle after its number.
     token : `Out(16)`
@@ -59,7 +60,7 @@ class VxmReduce(wiring.Component):
                 "s11_mx": In(2),
                 "s11_sx": In(3),
                 "s11_counter": In(INDEX_BITS - chip.lane_bits),
-                "results": In(vector(chip)),
+                "results": In(signed(16)).array(chip.lanes),
                 "terms": In(vector(chip, TERM_BITS)),
                 "s3_mx": In(2),
                 "s4_max": Out(signed(16)),
