@@ -130,7 +130,7 @@ class Vxm(wiring.Component):
             lanes.s0_b.eq(s0.b),
             lanes.s0_ta.eq(self.i.ta),
             lanes.s0_tb.eq(self.i.tb),
-            file.sx.eq(sx[1]),
+            file.sx.eq(self.i.sx),
             lanes.s1_mant.eq(file.mant),
             lanes.s1_shift.eq(self._shift(m, s0, file.exp)),
             reduce.s3_mx.eq(mx[3]),
@@ -191,11 +191,9 @@ class Vxm(wiring.Component):
         s1_amount = Signal(signed(8))
         s1_shift = Signal(5)
 
-        m.d.comb += s1_amount.eq(shift[1] + Mux(dyn[1], s1_exp, 0))
-        with m.If(s1_amount < 0):
-            m.d.comb += s1_shift.eq(0)
-        with m.Elif(s1_amount > 31):
-            m.d.comb += s1_shift.eq(31)
-        with m.Else():
-            m.d.comb += s1_shift.eq(s1_amount)
+        low, high, negative = s1_amount[:5], s1_amount[5:7], s1_amount[7]
+        m.d.comb += [
+            s1_amount.eq(shift[1] + Mux(dyn[1], s1_exp, 0)),
+            s1_shift.eq(Mux(negative, 0, low | high.any().replicate(5))),
+        ]
         return s1_shift
