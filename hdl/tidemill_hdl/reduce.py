@@ -1,12 +1,13 @@
-"""Helpers of pipelines: registers named by stage, copies, balanced trees, symmetric saturation.
+"""Helpers of every pipeline: delay lines named by stage, balanced trees, symmetric saturation.
 
 Timing rule: a tree over n terms is visible `(log2(n) + 1) // 2` cycles after its terms
-(`Chip.tree_latency` for n = lanes): a stage combines four terms.
+(`Chip.tree_latency` for n = lanes): a register after every second operator level and the last one.
 """
 
 from amaranth import *
+from amaranth.utils import exact_log2
 
-__all__ = ["copy", "pipe", "saturate", "tree_reduce"]
+__all__ = ["pipe", "saturate", "tree_reduce"]
 
 
 def pipe(m, name, value, first, last, *, clear=None):
@@ -21,32 +22,6 @@ def pipe(m, name, value, first, last, *, clear=None):
         m.d.sync += stages[k].eq(value if clear is None else Mux(clear, 0, value))
         value = stages[k]
     return stages
-
-
-def copy(m, name, value, primitives):
-    """Register `name` of `value`, one of several equal ones; it has no reset.
-
-    Copies of a control bit, each for some lanes, keep wires short. Synthesis merges equal registers
-    unless, with `primitives`, they are ECP5 flip-flops by name.
-    """
-    register = Signal.like(value, name=name, reset_less=True)
-    if not primitives:
-        m.d.sync += register.eq(value)
-        return register
-    for k, bit in enumerate(Value.cast(value)):
-        m.submodules[f"{name}_{k}"] = Instance(
-            "TRELLIS_FF",
-            p_GSR="AUTO",
-            p_CEMUX="1",
-            p_CLKMUX="CLK",
-            p_LSRMUX="LSR",
-            p_REGSET="RESET",
-            i_CLK=ClockSignal(),
-            i_LSR=0,
-            i_DI=bit,
-            o_Q=register[k],
-        )
-    return register
 
 
 def saturate(m, name, x, bits, on=1):
@@ -70,19 +45,19 @@ def saturate(m, name, x, bits, on=1):
 
 
 def tree_reduce(m, name, terms, operator):
-    """Combine a power of two of `terms`, four in a stage, two in the last one if need be.
+    """Combine a power of two of `terms` pairwise with `operator(a, b)`, which returns a value.
 
-    `operator(name, group)` returns the value of a group of two or four Signals, which keep the
-    order of `terms`; `name` is unique to the group.
+    `terms` are Signals; the operator may use its arguments more than once. Lower indices stay on
+    the left.
     """
-    stage = 0
-    while len(terms) > 1:
-        stage += 1
+    levels = exact_log2(len(terms))
+    for level in range(1, levels + 1):
+        domain = m.d.sync if level % 2 == 0 or level == levels else m.d.comb
         nodes = []
-        for k in range(0, len(terms), 4):
-            node_name = f"{name}_{stage}_{k // 4}"
-            value = Value.cast(operator(node_name, terms[k : k + 4]))
-            nodes.append(Signal(value.shape(), name=node_name, reset_less=True))
-            m.d.sync += nodes[-1].eq(value)
+        for k in range(0, len(terms), 2):
+            value = Value.cast(operator(terms[k], terms[k + 1]))
+            node = Signal(value.shape(), name=f"{name}_l{level}_{k // 2}", reset_less=True)
+            domain += node.eq(value)
+            nodes.append(node)
         terms = nodes
     return terms[0]

@@ -98,7 +98,7 @@ class Vxm(wiring.Component):
             self.e_v.eq(lanes.e_v),
             self.w_v.eq(lanes.e_v),
             self.token.eq(reduce.token),
-            *(r.eq(v) for r, v in zip(reduce.results, lanes.results, strict=True)),
+            reduce.results.eq(lanes.e_v),
             reduce.terms.eq(lanes.terms),
             reduce.abort.eq(self.run.abort),
             scalar.valid.eq(reduce.sum_valid),
@@ -116,31 +116,31 @@ class Vxm(wiring.Component):
 
         abort = self.run.abort
         valid = pipe(m, "valid", self.i.valid, 1, 11, clear=abort)
-        wt = pipe(m, "wt", s0.wt, 1, 10)
+        wt = pipe(m, "wt", s0.wt, 1, 11)
         red = pipe(m, "red", s0.red, 1, 11)
         first = pipe(m, "first", self.i.first, 1, 11)
         mx = pipe(m, "mx", self.i.mx, 1, 11)
         sx = pipe(m, "sx", self.i.sx, 1, 11)
         func = pipe(m, "func", s0.func, 1, 4)
-        td = pipe(m, "td", self.i.td, 1, 10)
+        td = pipe(m, "td", self.i.td, 1, 11)
         s1_counter = self._mask(m, s0, lanes)
         counter = pipe(m, "counter", s1_counter, 2, 11)
         m.d.comb += [
-            lanes.s0_a.eq(s0.a),
-            lanes.s0_b.eq(s0.b),
-            lanes.s0_ta.eq(self.i.ta),
-            lanes.s0_tb.eq(self.i.tb),
-            file.sx.eq(self.i.sx),
+            lanes.s1_a.eq(pipe(m, "a", s0.a, 1, 1)[1]),
+            lanes.s1_b.eq(pipe(m, "b", s0.b, 1, 1)[1]),
+            lanes.s1_ta.eq(pipe(m, "ta", self.i.ta, 1, 1)[1]),
+            lanes.s1_tb.eq(pipe(m, "tb", self.i.tb, 1, 1)[1]),
+            file.sx.eq(sx[1]),
             lanes.s1_mant.eq(file.mant),
-            lanes.s1_shift.eq(self._shift(m, s0, file.exp)),
+            lanes.s2_shift.eq(self._shift(m, s0, file.exp)),
             reduce.s3_mx.eq(mx[3]),
             lanes.s4_func.eq(func[4]),
             lanes.s4_top.eq(reduce.s4_max),
-            lanes.s7_c.eq(pipe(m, "c", s0.c, 1, 7)[7]),
-            lanes.s7_tc.eq(pipe(m, "tc", self.i.tc, 1, 7)[7]),
-            lanes.s9_product.eq(red[9] == Red.SUMSQ),
-            lanes.s10_write.eq(valid[10] & wt[10] & ~abort),
-            lanes.s10_td.eq(td[10]),
+            lanes.s8_c.eq(pipe(m, "c", s0.c, 1, 8)[8]),
+            lanes.s8_tc.eq(pipe(m, "tc", self.i.tc, 1, 8)[8]),
+            lanes.s10_product.eq(red[10] == Red.SUMSQ),
+            lanes.s11_write.eq(valid[11] & wt[11]),
+            lanes.s11_td.eq(td[11]),
             reduce.s11_valid.eq(valid[11]),
             reduce.s11_red.eq(red[11]),
             reduce.s11_first.eq(first[11]),
@@ -177,23 +177,27 @@ class Vxm(wiring.Component):
         at = pipe(m, "at", s2_at, 3, 9)
         last = pipe(m, "last", s1_last[:lane_bits], 2, 9)
         s10_mask = Signal(self._chip.lanes, reset_less=True)
+        s10_zero = Signal(reset_less=True)
+        m.d.sync += s10_zero.eq(mask[9] == Mask.POS_ZERO)
         for lane in range(self._chip.lanes):
             m.d.sync += s10_mask[lane].eq(
                 (mask[9] != Mask.NONE) & (beyond[9] | (at[9] & (lane > last[9])))
             )
-        m.d.comb += [lanes.s9_zero.eq(mask[9] == Mask.POS_ZERO), lanes.s10_mask.eq(s10_mask)]
+        m.d.comb += [lanes.s10_mask.eq(s10_mask), lanes.s10_zero.eq(s10_zero)]
         return s1_counter
 
     def _shift(self, m, s0, s1_exp):
-        """Clamped right shift of operand A, in stage 1."""
+        """Clamped right shift of operand A, visible in stage 2."""
         shift = pipe(m, "shift", s0.shift, 1, 1)
         dyn = pipe(m, "dyn", s0.dyn, 1, 1)
         s1_amount = Signal(signed(8))
-        s1_shift = Signal(5)
+        s2_shift = Signal(5, reset_less=True)
 
-        low, high, negative = s1_amount[:5], s1_amount[5:7], s1_amount[7]
-        m.d.comb += [
-            s1_amount.eq(shift[1] + Mux(dyn[1], s1_exp, 0)),
-            s1_shift.eq(Mux(negative, 0, low | high.any().replicate(5))),
-        ]
-        return s1_shift
+        m.d.comb += s1_amount.eq(shift[1] + Mux(dyn[1], s1_exp, 0))
+        with m.If(s1_amount < 0):
+            m.d.sync += s2_shift.eq(0)
+        with m.Elif(s1_amount > 31):
+            m.d.sync += s2_shift.eq(31)
+        with m.Else():
+            m.d.sync += s2_shift.eq(s1_amount)
+        return s2_shift

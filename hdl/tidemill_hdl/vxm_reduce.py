@@ -25,11 +25,6 @@ INDEX_BITS = 16
 TERM_BITS = 34
 
 
-def _less(a, b):
-    """Whether a < b, as the sign of a - b: one carry chain, where yosys makes two of `<`."""
-    return (a - b)[-1]
-
-
 class VxmReduce(wiring.Component):
     """Trees, running registers and maximum file.
 
@@ -37,9 +32,8 @@ class VxmReduce(wiring.Component):
     -------
     s11_valid, s11_red, s11_first, s11_mx, s11_sx, s11_counter : `In`
         The pass in stage 11: reduction (`isa.Red`), restart, file entries, element counter.
-    results, terms : `In(signed(16)).array(lanes)`, `In(vector(chip, 34))`
-        What MAX and ARGMAX, and what SUM and SUMSQ take. (As one vector, `results` would have wires
-        called `results[0]`; yosys 0.70 takes those for bits where they meet a primitive.)
+    results, terms : `In(vector(chip))`, `In(vector(chip, 34))`
+        What MAX and ARGMAX, and what SUM and SUMSQ take.
     s3_mx, s4_max : `In(2)`, `Out(signed(16))`
         Read port of the maximum file: the entry as it is in the cycle after its number.
     token : `Out(16)`
@@ -60,7 +54,7 @@ class VxmReduce(wiring.Component):
                 "s11_mx": In(2),
                 "s11_sx": In(3),
                 "s11_counter": In(INDEX_BITS - chip.lane_bits),
-                "results": In(signed(16)).array(chip.lanes),
+                "results": In(vector(chip)),
                 "terms": In(vector(chip, TERM_BITS)),
                 "s3_mx": In(2),
                 "s4_max": Out(signed(16)),
@@ -107,7 +101,7 @@ class VxmReduce(wiring.Component):
         is_max = Signal()
         m.d.comb += [
             is_max.eq(valid & (red == Red.MAX)),
-            new_max.eq(Mux(first | _less(run_max, top.value), top.value, run_max)),
+            new_max.eq(Mux(first | (top.value > run_max), top.value, run_max)),
             file_write.en.eq(is_max),
             file_write.addr.eq(mx),
             file_write.data.eq(new_max),
@@ -119,7 +113,7 @@ class VxmReduce(wiring.Component):
             m.d.sync += run_max.eq(new_max)
 
         run_arg = Signal(signed(16), reset_less=True)
-        with m.If(valid & (red == Red.ARGMAX) & (first | _less(run_arg, top.value))):
+        with m.If(valid & (red == Red.ARGMAX) & (first | (top.value > run_arg))):
             m.d.sync += [run_arg.eq(top.value), self.token.eq(Cat(top.lane, counter))]
         return m
 
@@ -127,34 +121,19 @@ class VxmReduce(wiring.Component):
         """Sum of the terms, visible in the trees' last stage."""
         terms = [Signal(signed(TERM_BITS), name=f"s11_term_{k}") for k in range(self._chip.lanes)]
         m.d.comb += [term.eq(self.terms[k]) for k, term in enumerate(terms)]
-
-        def add(_, group):
-            halves = [group[k] + group[k + 1] for k in range(0, len(group), 2)]
-            return halves[0] + halves[1] if len(halves) == 2 else halves[0]
-
-        return tree_reduce(m, "sum", terms, add)
+        return tree_reduce(m, "sum", terms, lambda a, b: a + b)
 
     def _max(self, m):
         """Largest result and the lowest lane that has it, visible in the trees' last stage."""
         best = data.StructLayout({"value": signed(16), "lane": self._chip.lane_bits})
 
-        def largest(name, group):
-            """Largest of a group, of equals the left one: all pairs are compared at once."""
-            right = {}
-            for b in range(len(group)):
-                for a in range(b):
-                    right[a, b] = Signal(name=f"{name}_right_{a}{b}")
-                    m.d.comb += right[a, b].eq(_less(best(group[a]).value, best(group[b]).value))
-            low = Mux(right[0, 1], group[1], group[0])
-            if len(group) == 2:
-                return low
-            high = Mux(right[2, 3], group[3], group[2])
-            with_0, with_1 = (Mux(right[2, 3], right[a, 3], right[a, 2]) for a in (0, 1))
-            return Mux(Mux(right[0, 1], with_1, with_0), high, low)
+        def larger(a, b):
+            a, b = best(a), best(b)
+            return Mux(b.value > a.value, b.as_value(), a.as_value())
 
         lanes = [Signal(best.size, name=f"s11_best_{k}") for k in range(self._chip.lanes)]
         m.d.comb += [
             lane.eq(Cat(self.results[k], C(k, self._chip.lane_bits)))
             for k, lane in enumerate(lanes)
         ]
-        return best(tree_reduce(m, "best", lanes, largest))
+        return best(tree_reduce(m, "best", lanes, larger))

@@ -48,7 +48,7 @@ class ScalarFile(wiring.Component):
     i : `In(ScalarWrite())`
         A write.
     sx, mant, exp : `In(3)`, `Out(16)`, `Out(signed(6))`
-        Read port: the entry as it is in the cycle after its number.
+        Combinational read port.
     """
 
     def __init__(self):
@@ -73,26 +73,20 @@ class ScalarFile(wiring.Component):
         read = file.read_port(domain="comb")
         # LUT RAM cannot be filled in one cycle: these entries are newer than the initial values
         written = Signal(8)
-        s1_sx = Signal(3, reset_less=True)
-        s1_written = Signal(reset_less=True)
-        s1_entry = Signal(SCALAR)
+        entry = Signal(SCALAR)
 
         m.d.comb += [
             host.en.eq(self.init.en & self.init.we),
             host.addr.eq(self.init.addr),
             host.data.as_value().eq(self.init.wdata),
-            init_read.addr.eq(s1_sx),
+            init_read.addr.eq(self.sx),
             write.en.eq(self.i.en),
             write.addr.eq(self.i.sx),
             write.data.eq(self.i.data),
-            read.addr.eq(s1_sx),
-            s1_entry.eq(Mux(s1_written, read.data, init_read.data)),
-            self.mant.eq(s1_entry.mant),
-            self.exp.eq(s1_entry.exp),
-        ]
-        m.d.sync += [
-            s1_sx.eq(self.sx),
-            s1_written.eq(written.bit_select(self.sx, 1) | (self.i.en & (self.i.sx == self.sx))),
+            read.addr.eq(self.sx),
+            entry.eq(Mux(written.bit_select(self.sx, 1), read.data, init_read.data)),
+            self.mant.eq(entry.mant),
+            self.exp.eq(entry.exp),
         ]
 
         with m.If(self.start):
