@@ -151,6 +151,10 @@ class BSrc(IntEnum):
     WS = 3
     SCALAR = 4
     SELF = 5
+    #: T times 4: row multipliers and cosines above one
+    T4 = 6
+    #: W_a times 4
+    WA4 = 7
 
 
 class Func(IntEnum):

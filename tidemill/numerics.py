@@ -18,6 +18,7 @@ __all__ = [
     "GUMBEL_BASE",
     "MASKED",
     "ONE",
+    "QUAD",
     "SILU_BASE",
     "build_lane_table",
     "build_scalar_table",
@@ -40,6 +41,8 @@ Ints = NDArray[np.signedinteger[Any]]
 
 #: B operand of the VXM that multiplies by one: the product is shifted right by 16.
 ONE = 1 << 16
+#: Factor of the B operands T4 and WA4: an int16 then spans -2..2 in 18 bits.
+QUAD = 4
 #: What a masked lane reads as before a maximum.
 MASKED = -32767
 

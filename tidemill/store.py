@@ -19,7 +19,8 @@ from typing import cast
 from tidemill.chip import Chip
 from tidemill.compiler.compile import compile_model, geometry
 from tidemill.model.checkpoint import Checkpoint, ModelError, load_checkpoint
-from tidemill.model.quantise import CONTEXT_LIMIT, QuantModel, quantise
+from tidemill.model.quantise import quantise
+from tidemill.model.quantmodel import CONTEXT_LIMIT, QuantModel
 from tidemill.model.tokenizer import EOS, Tokenizer, load_tokenizer
 from tidemill.program import Program, ProgramError, load_program
 

@@ -366,10 +366,10 @@ class _Tracer:
             e.ins["a"] = (buffer, self.sample("VXM", stream, driver, "VXM", c))
         elif template.a is ASrc.T:
             e.ins["a"] = ("ev", self.t.at(f["ta"], c))
-        if template.b in (BSrc.WA, BSrc.WS):
-            stream, buffer, driver = streams[ASrc.WA if template.b is BSrc.WA else ASrc.WS]
+        if template.b in (BSrc.WA, BSrc.WA4, BSrc.WS):
+            stream, buffer, driver = streams[ASrc.WS if template.b is BSrc.WS else ASrc.WA]
             e.ins["b"] = (buffer, self.sample("VXM", stream, driver, "VXM", c))
-        elif template.b is BSrc.T:
+        elif template.b in (BSrc.T, BSrc.T4):
             e.ins["b"] = ("ev", self.t.at(f["tb"], c))
         if template.b is BSrc.SCALAR or template.dyn:
             e.ins["s"] = (

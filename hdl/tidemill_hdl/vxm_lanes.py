@@ -39,7 +39,7 @@ class VxmLanes(wiring.Component):
         Gumbel codes, stage 1.
     e_v : `Out(vector(chip))`
         Results, stage 11.
-    terms : `Out(vector(chip, 34))`
+    terms : `Out(vector(chip, 35))`
         Products or results, stage 11: what sums add up.
     table : `In(HostSignature())`
         Host writes to the table of every lane, while nothing is in flight.
@@ -176,6 +176,10 @@ class VxmLanes(wiring.Component):
                 m.d.sync += s2_b.eq(self.s1_mant)
             with m.Case(BSrc.SELF):
                 m.d.sync += s2_b.eq(0)
+            with m.Case(BSrc.T4):
+                m.d.sync += s2_b.eq(t_b << 2)
+            with m.Case(BSrc.WA4):
+                m.d.sync += s2_b.eq(self.w_a[lane] << 2)
             with m.Default():
                 m.d.sync += s2_b.eq(numerics.ONE)
         return s2_a, s2_b
@@ -255,7 +259,7 @@ class VxmLanes(wiring.Component):
     def _result(self, m, lane, s9_product, s9_add):
         """Stages 9 and 10: round, add, saturate, mask."""
         # One chain: the carry out of its lowest bit rounds the product.
-        s10_sum = Signal(signed(19), name=f"s10_sum_{lane}", reset_less=True)
+        s10_sum = Signal(signed(20), name=f"s10_sum_{lane}", reset_less=True)
         s10_product = Signal(signed(TERM_BITS), name=f"s10_product_{lane}", reset_less=True)
         s10_result = Signal(signed(16), name=f"s10_result_{lane}")
         rounded = Cat(1, s9_product[16:]).as_signed() + Cat(s9_product[15], s9_add).as_signed()

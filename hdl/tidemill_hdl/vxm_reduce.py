@@ -21,8 +21,8 @@ __all__ = ["INDEX_BITS", "TERM_BITS", "VxmReduce"]
 
 #: Element index i, as wide as a token.
 INDEX_BITS = 16
-#: A product of pre (18 bits, saturated) and B (at most 2**16).
-TERM_BITS = 34
+#: A product of pre and B, 18 bits each; pre is never -2**17.
+TERM_BITS = 35
 
 
 class VxmReduce(wiring.Component):
@@ -32,7 +32,7 @@ class VxmReduce(wiring.Component):
     -------
     s11_valid, s11_red, s11_first, s11_mx, s11_sx, s11_counter : `In`
         The pass in stage 11: reduction (`isa.Red`), restart, file entries, element counter.
-    results, terms : `In(vector(chip))`, `In(vector(chip, 34))`
+    results, terms : `In(vector(chip))`, `In(vector(chip, 35))`
         What MAX and ARGMAX, and what SUM and SUMSQ take.
     s3_mx, s4_max : `In(2)`, `Out(signed(16))`
         Read port of the maximum file: the entry as it is in the cycle after its number.

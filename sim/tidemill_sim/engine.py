@@ -457,7 +457,13 @@ def _vxm(machine: Machine, key: tuple[Any, ...], items: list[Event]) -> _Batch:
     t = machine.program.templates[key[2]]
     lanes = machine.chip.lanes
     sources = {ASrc.ACC: "E_acc", ASrc.T: "ev", ASrc.WA: "W_a", ASrc.WS: "W_s", ASrc.BYTE: "E_b"}
-    b_sources = {BSrc.T: "ev", BSrc.WA: "W_a", BSrc.WS: "W_s"}
+    b_sources = {
+        BSrc.T: "ev",
+        BSrc.T4: "ev",
+        BSrc.WA: "W_a",
+        BSrc.WA4: "W_a",
+        BSrc.WS: "W_s",
+    }
     o = _out(items)
     ai = None if t.a is ASrc.NOISE else _ix(items, "a")
     bi = _ix(items, "b") if t.b in b_sources else None
@@ -486,6 +492,8 @@ def _vxm(machine: Machine, key: tuple[Any, ...], items: list[Event]) -> _Batch:
             b: Any = nx.ONE
             if bi is not None:
                 b = m.buffers[b_sources[t.b]][bi]
+                if t.b in (BSrc.T4, BSrc.WA4):
+                    b = nx.QUAD * b
             elif t.b is BSrc.SCALAR and scalar is not None:
                 b = scalar[:, :1]
             elif t.b is BSrc.SELF:

@@ -48,7 +48,7 @@ def test_every_cycle_is_accounted_for(program: Program) -> None:
     waits = sum(w["cycles"] for w in facts["layer_waits"])
     layers = program.config[Config.LAYERS]
     assert waits * layers == facts["cycles_went_to"]["MXM waits in LAYER"]
-    assert any(w["waits_for"] == "k double" for w in facts["layer_waits"])
+    assert any(w["waits_for"] == "residual Wo" for w in facts["layer_waits"])
     assert all(w["op"] and w["waits_for"] for w in facts["layer_waits"])
 
 

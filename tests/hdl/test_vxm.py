@@ -87,6 +87,8 @@ class Twin:
             BSrc.WS: lambda: streams["w_s"],
             BSrc.SCALAR: lambda: zero + mant,
             BSrc.SELF: lambda: numerics.saturate(a, 16),
+            BSrc.T4: lambda: numerics.QUAD * self.t.read(p.tb, cycle + Timing.VXM_AB),
+            BSrc.WA4: lambda: numerics.QUAD * streams["w_a"],
         }[t.b]()
         pre = numerics.preshift(a, t.shift + (exp if t.dyn else 0))
 
@@ -479,7 +481,7 @@ def test_random(lanes):
         templates.append(
             Template(
                 a=ASrc(int(r.integers(1 if plain else 0, 6))),
-                b=BSrc.SELF if plain else BSrc(int(r.integers(6))),
+                b=BSrc.SELF if plain else BSrc(int(r.integers(8))),
                 c=bool(r.integers(2)),
                 shift=0 if plain else int(r.integers(0, 20)),
                 dyn=not plain and bool(r.random() < 0.3),

@@ -39,6 +39,14 @@ __all__ = ["evaluate_command"]
     show_default=True,
     help="Tokens of each story.",
 )
+@click.option(
+    "--calibration-seed",
+    metavar="N",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Seed of the texts that the quantiser measures ranges on; `run` and `compile` use 0.",
+)
 @json_option
 def evaluate_command(
     *,
@@ -47,6 +55,7 @@ def evaluate_command(
     text: Path | None,
     stories: int,
     tokens: int,
+    calibration_seed: int,
     as_json: bool,
 ) -> None:
     """Measure bits per byte of a text under the float model and under the integers of the chip.
@@ -55,6 +64,7 @@ def evaluate_command(
     the chip.
     """
     from tidemill.model.evaluate import evaluate
+    from tidemill.model.quantise import quantise
     from tidemill.store import find_model
 
     if Path(model).suffix == ".tide":
@@ -67,9 +77,11 @@ def evaluate_command(
         )
     with working() as say:
         say(f"quantising {found.name} and reading {stories} stories")
-        facts = evaluate(found.checkpoint, found.tokenizer, source, stories, tokens)
+        integers = quantise(found.checkpoint, seed=calibration_seed)
+        facts = evaluate(found.checkpoint, found.tokenizer, source, integers, stories, tokens)
+    seed = {"calibration_seed": calibration_seed}
     if as_json:
-        emit_json({"model": found.name, "text": str(source), "stories": stories, **facts})
+        emit_json({"model": found.name, "text": str(source), "stories": stories, **seed, **facts})
         return
     rows = [
         ["bits per byte, float", f"{facts['bits_per_byte_float']:.4f}"],

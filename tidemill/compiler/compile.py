@@ -23,7 +23,7 @@ from tidemill.compiler.lower import (
 from tidemill.compiler.memory import build_memory
 from tidemill.compiler.ops import TEMPLATES
 from tidemill.isa import QUEUES, Config
-from tidemill.model.quantise import QuantModel
+from tidemill.model.quantmodel import QuantModel
 from tidemill.program import Program
 
 __all__ = ["compile_model", "geometry"]
@@ -82,7 +82,7 @@ def compile_model(
     mem = build_memory(chip, geo, qm, k_outer(chip, geo), _needs_clear(geo))
     embed = lower_embed(chip, geo, mem).done(isa.PARK_CYCLES)
     reference = max(1, min(geo.n_max, -(-geo.context // (2 * chip.lanes))))
-    layer = lower_layer(chip, geo, mem, reference, qm).done(isa.PARK_CYCLES)
+    layer = lower_layer(chip, geo, mem, reference).done(isa.PARK_CYCLES)
     head = lower_head(chip, geo, mem).done(isa.PARK_CYCLES)
 
     tide = TideColumns(geo.n_max)

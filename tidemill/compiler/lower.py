@@ -18,7 +18,6 @@ from tidemill.compiler.memory import Memory
 from tidemill.compiler.ops import Address, Builder, Dest, Load
 from tidemill.compiler.schedule import Region, Schedule, Slot
 from tidemill.isa import TOKEN_CYCLES, Base, Timing
-from tidemill.model.quantise import QuantModel
 
 __all__ = ["k_outer", "lower_embed", "lower_head", "lower_layer"]
 
@@ -110,9 +109,8 @@ def lower_embed(chip: Chip, geo: Geometry, mem: Memory) -> _Segment:
 
 
 class _Layer(_Segment):
-    def __init__(self, chip: Chip, geo: Geometry, mem: Memory, reference: int, qm: QuantModel):
+    def __init__(self, chip: Chip, geo: Geometry, mem: Memory, reference: int):
         super().__init__(chip, geo, mem, geo.n_max, reference)
-        self.k_doublings, self.q_doublings = qm.k_doublings, qm.q_doublings
         self.n = np.arange(1, geo.n_max + 1, dtype=np.int64)
         dv = geo.dim_vecs
         #: accumulators at the top for k-outer products, when the residual fits in half the file
@@ -172,26 +170,10 @@ class _Layer(_Segment):
                 )
         return list(zip(values, partners, strict=True))
 
-    def finish(
-        self, name: str, pair: tuple[int, int], at: int, doublings: int, dests: list[Dest]
-    ) -> None:
-        """value * cosine + partner * sine, doubled.
-
-        To every destination (a stream value passes once).
-        """
-        b, t = self.b, pair[0]
-        cos: dict[str, Any] = {
-            "ta": t, "tc": pair[1], "mem": self.rope("cos", at % self.geo.head_vecs)
-        }  # fmt: skip
-        if not doublings:
-            for dest in dests:
-                b.vxm(f"{name} cos", "cos", dest=dest, **cos)
-            return
-        b.vxm(f"{name} cos", "cos_t", td=t, **cos)
-        for _ in range(doublings - 1):
-            b.vxm(f"{name} double", "double_t", ta=t, tc=t, td=t)
-        for dest in dests:
-            b.vxm(f"{name} double", "double", ta=t, tc=t, dest=dest)
+    def finish(self, name: str, pair: tuple[int, int], at: int, dest: Dest) -> None:
+        """value * cosine + partner * sine."""
+        cos = self.rope("cos", at % self.geo.head_vecs)
+        self.b.vxm(f"{name} cos", "cos", ta=pair[0], tc=pair[1], mem=cos, dest=dest)
 
     # Parts -------------------------------------------------------------------------------------
 
@@ -224,7 +206,7 @@ class _Layer(_Segment):
             for i, pair in enumerate(self.rotated("k", acc, tm, r0 % geo.head_vecs)):
                 unit, c = divmod(r0 + i, geo.head_vecs)
                 dest = Dest(mem_w=("WRITE", mem.k[unit] + c, Base.POS, 0, Region([("K", unit)])))
-                self.finish("k", pair, r0 + i, self.k_doublings, [dest])
+                self.finish("k", pair, r0 + i, dest)
                 b.free_t(*pair)
 
     def queries(self) -> None:
@@ -244,7 +226,8 @@ class _Layer(_Segment):
                         if vec == r
                     ]
                 )
-                self.finish("q", pair, r, self.q_doublings, [Dest(load=load) for load in loads])
+                for load in loads:  # a stream value passes once
+                    self.finish("q", pair, r, Dest(load=load))
                 b.free_t(*pair)
 
     def values(self) -> None:
@@ -407,9 +390,9 @@ class _Layer(_Segment):
             b.free_t(t1, t3, t_g, t_s, t_u)
 
 
-def lower_layer(chip: Chip, geo: Geometry, mem: Memory, reference: int, qm: QuantModel) -> _Layer:
+def lower_layer(chip: Chip, geo: Geometry, mem: Memory, reference: int) -> _Layer:
     """One decoder layer for every n."""
-    s = _Layer(chip, geo, mem, reference, qm)
+    s = _Layer(chip, geo, mem, reference)
     s.square(NORM_A)
     s.keys()
     s.queries()

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tidemill.chip import Chip
 from tidemill.compiler.layout import Allocator, Geometry, pad_rows
-from tidemill.model.quantise import QuantModel
+from tidemill.model.quantmodel import QuantModel
 
 __all__ = ["Memory", "build_memory"]
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tidemill.model.checkpoint import Checkpoint, ModelError
 from tidemill.model.integer import IntegerModel
-from tidemill.model.quantise import QuantModel, quantise
+from tidemill.model.quantmodel import QuantModel
 from tidemill.model.reference import FloatModel
 
 __all__ = ["evaluate", "read_stories"]
@@ -49,9 +49,9 @@ def evaluate(
     checkpoint: Checkpoint,
     tokenizer: Tokenizer,
     text: str | Path,
+    model: QuantModel,
     stories: int = 60,
     tokens: int = 192,
-    model: QuantModel | None = None,
 ) -> dict[str, float]:
     """Compare the float and the integer model on the first `tokens` tokens of each story.
 
@@ -62,7 +62,7 @@ def evaluate(
         (fraction of
         positions with the same most likely token), bytes and tokens counted.
     """
-    integer = IntegerModel(model or quantise(checkpoint))
+    integer = IntegerModel(model)
     reference = FloatModel(checkpoint)
     tokens = min(tokens, integer.model.max_context)
     unit = integer.model.units.logit

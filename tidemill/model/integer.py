@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from tidemill import numerics
 from tidemill.model.checkpoint import ModelError
-from tidemill.model.quantise import QuantMatrix, QuantModel
-from tidemill.numerics import ONE, compound, preshift
+from tidemill.model.quantmodel import QuantMatrix, QuantModel
+from tidemill.numerics import QUAD, compound, preshift
 
 __all__ = ["Cache", "IntegerModel"]
 
@@ -82,7 +82,7 @@ class IntegerModel:
         m: QuantMatrix = getattr(self.model, name)
         mant, exp = norm
         mul = compound(m.mul[layer].astype(np.int64), mant)
-        return compound(preshift(self._product(name, layer, x), m.shift + exp), mul)
+        return compound(preshift(self._product(name, layer, x), m.shift + exp), QUAD * mul)
 
     def _added(self, name: str, layer: int, y: Ints, x: Ints) -> Ints:
         """A matrix that adds to the residual."""
@@ -118,8 +118,8 @@ class IntegerModel:
             return y.reshape(batch, time, n, c.head_dim).transpose(0, 2, 1, 3)
 
         def rope(y: Ints) -> Ints:
-            partner = compound(swap(y), self._sin[start:stop])
-            return compound(y, self._cos[start:stop], partner)
+            partner = compound(swap(y), QUAD * self._sin[start:stop])
+            return compound(y, QUAD * self._cos[start:stop], partner)
 
         future = np.arange(stop)[None, :] > np.arange(start, stop)[:, None]
         x = self.embed(tokens)
@@ -131,10 +131,6 @@ class IntegerModel:
             v = heads(self._normed("wv", i, x, norm), c.kv_heads)
             see("q", i, q), see("k", i, k), see("v", i, v)
             q, k = rope(q), rope(k)
-            for _ in range(m.k_doublings):
-                k = compound(k, ONE, k)
-            for _ in range(m.q_doublings):
-                q = compound(q, ONE, q)
             see("q_rope", i, q), see("k_rope", i, k)
             cache_k[i][:, :, start:stop] = numerics.to_byte(k)
             cache_v[i][:, :, start:stop] = numerics.to_byte(v)
@@ -200,7 +196,7 @@ class IntegerModel:
         start
             Position of the first token.
         observe
-            Sees embed, then per layer q, k, v, q_rope, k_rope (doubled), k_byte, v_byte, score, p,
+            Sees embed, then per layer q, k, v, q_rope, k_rope, k_byte, v_byte, score, p,
             o, x_mlp, g, u, s, h, x. Heads come as (batch, heads, time, head_dim).
         """
         return self.head(self.hidden(tokens, cache, start, observe))

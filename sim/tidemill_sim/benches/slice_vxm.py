@@ -95,6 +95,8 @@ class Twin:
             BSrc.WS: streams["w_s"],
             BSrc.SCALAR: zero + mant,
             BSrc.SELF: numerics.saturate(a, 16),
+            BSrc.T4: numerics.QUAD * self.t.read(p.tb, ab),
+            BSrc.WA4: numerics.QUAD * streams["w_a"],
         }[t.b]
         pre = numerics.preshift(a, t.shift + (exp if t.dyn else 0))
         if t.func == Func.NONE:
@@ -235,7 +237,7 @@ async def random_passes(dut):
             templates.append(
                 Template(
                     a=ASrc(int(rng.integers(1 if square else 0, 6))),
-                    b=BSrc.SELF if square else BSrc(int(rng.integers(6))),
+                    b=BSrc.SELF if square else BSrc(int(rng.integers(8))),
                     c=bool(rng.integers(2)),
                     shift=0 if square else int(rng.integers(0, 20)),
                     dyn=not square and bool(rng.random() < 0.3),
