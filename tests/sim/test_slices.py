@@ -18,6 +18,7 @@ from cocotb_tools import runner
 
 from tidemill.chip import Chip
 from tidemill.isa import QUEUE_INDEX, QUEUES
+from tidemill_hdl.host import FaultRegister, HostDecode, TokenFifo
 from tidemill_hdl.mem_a import MemA
 from tidemill_hdl.mem_w import MemW
 from tidemill_hdl.mxm import Mxm
@@ -25,6 +26,7 @@ from tidemill_hdl.queue import InstructionQueue
 from tidemill_hdl.sequencer import Sequencer
 from tidemill_hdl.sxm import Sxm
 from tidemill_hdl.vxm import Vxm
+from tidemill_sim.benches import slice_faults
 from tidemill_sim.benches.slice_base import describe
 
 # The builds are shared, so one process of a parallel run takes them all.
@@ -65,6 +67,9 @@ SLICES = {
     "queue_mxm": ("slice_queue", functools.partial(queue, "MXM.C")),
     "queue_mem": ("slice_queue", functools.partial(queue, "MEMA.R")),
     "sequencer": ("slice_sequencer", Sequencer),
+    "host": ("slice_host", HostDecode),
+    "fifo": ("slice_fifo", TokenFifo),
+    "faults": ("slice_faults", lambda chip: FaultRegister(slice_faults.QUEUES, slice_faults.LAGS)),
 }
 
 
