@@ -266,6 +266,8 @@ class Sequencer(wiring.Component):
             ),
             self._begin.eq(pulse & legal),
         ]
+        with m.If(pulse):  # the cycle of a refused start is 0; a run counts anew when it begins
+            m.d.sync += self.cycle.eq(0)
         m.d.sync += self.fault.kind.eq(Mux(pulse & ~legal, isa.Fault.ILLEGAL, isa.Fault.NONE))
         with m.If(self._begin):
             m.d.sync += self.busy.eq(1)

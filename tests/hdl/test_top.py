@@ -16,6 +16,7 @@ import pytest
 from tidemill import isa, numerics
 from tidemill.chip import CHIPS, Chip
 from tidemill.isa import QUEUE_INDEX, QUEUES, Base, Config, Kind, Red, Seg, Space, Template
+from tidemill_hdl.top import SEQUENCER
 from tidemill_hdl.verilog import generate, manifest
 
 ONE = dataclasses.replace(
@@ -95,21 +96,30 @@ def word(queue, chip, kind, wait=0, **values):
     return payload | wait << bits | int(kind) << (bits + isa.WAIT_BITS)
 
 
+def to_vxm(chip):
+    """Cycles from a READ of MEM_A to the VXM pass of its vector."""
+    return 2 + chip.hop("MEM_A", "VXM") - isa.Timing.VXM_AB
+
+
+def to_mem_a(chip):
+    """Cycles from that READ to the WRITE of the pass's result."""
+    return to_vxm(chip) + isa.Timing.VXM_RESULT + chip.hop("VXM", "MEM_A")
+
+
 def program(chip):
     """Host writes of the program."""
-    to_vxm = 2 + chip.hop("MEM_A", "VXM") - isa.Timing.VXM_AB
-    at_mem_a = to_vxm + isa.Timing.VXM_RESULT + chip.hop("VXM", "MEM_A")
-    at_mem_w = to_vxm + isa.Timing.VXM_RESULT + chip.hop("VXM", "MEM_W")
+    at_vxm = to_vxm(chip)
+    at_mem_w = at_vxm + isa.Timing.VXM_RESULT + chip.hop("VXM", "MEM_W")
     begin = isa.TOKEN_CYCLES
     ops = {  # (segment, queue): [(cycle, fields)]
         (Seg.EMBED, "MEMA.R"): [(begin, {"addr": TOKENS, "base": Base.TOKEN})],
-        (Seg.EMBED, "VXM"): [(begin + to_vxm, {"tmpl": 0})],
-        (Seg.EMBED, "MEMA.W"): [(begin + at_mem_a, {"addr": STATE, "base": Base.POS})],
+        (Seg.EMBED, "VXM"): [(begin + at_vxm, {"tmpl": 0})],
+        (Seg.EMBED, "MEMA.W"): [(begin + to_mem_a(chip), {"addr": STATE, "base": Base.POS})],
         (Seg.LAYER, "MEMA.R"): [(4, {"addr": STATE, "base": Base.POS})],
-        (Seg.LAYER, "VXM"): [(4 + to_vxm, {"tmpl": 0})],
+        (Seg.LAYER, "VXM"): [(4 + at_vxm, {"tmpl": 0})],
         (Seg.LAYER, "MEMW.W"): [(4 + at_mem_w, {"base": Base.POS})],
         (Seg.HEAD, "MEMA.R"): [(0, {"addr": STATE, "base": Base.POS})],
-        (Seg.HEAD, "VXM"): [(to_vxm, {"tmpl": 1, "first": 1})],
+        (Seg.HEAD, "VXM"): [(at_vxm, {"tmpl": 1, "first": 1})],
     }
     writes = []
     for q, queue in enumerate(QUEUES):
@@ -243,6 +253,15 @@ def test_faults_are_reported_with_queue_and_cycle(verilator):
     over = SMALL.mem_a_depth - TOKENS - 5  # the sixth row of tokens is beyond the memory
     at = isa.TOKEN_CYCLES
     begin = LENGTHS[0] + 3 * LENGTHS[0]
+    collision = at + to_mem_a(SMALL)
+    kinds = [
+        (Kind.NOP, {"count": at}),
+        (Kind.OP, {"addr": TOKENS, "base": Base.TOKEN}),
+        (Kind.NOP, {"count": collision - at - 1}),
+        (Kind.OP, {"addr": STATE, "base": Base.POS}),
+        (Kind.CTRL, {}),
+    ]
+    late = [word(QUEUES[a_read], SMALL, kind, **fields) for kind, fields in kinds]
     cases = {
         # token vectors out of reach at position 1
         RtlFault(isa.Fault.ADDRESS, a_read, begin + at): [
@@ -256,6 +275,13 @@ def test_faults_are_reported_with_queue_and_cycle(verilator):
         RtlFault(isa.Fault.UNDERRUN, QUEUE_INDEX["VXM"], 13 - isa.PARK_CYCLES): [
             (Space.CONFIG, Config.EMBED_LENGTH, 13)
         ],
+        # reads in the very cycle in which the token's vector is written
+        RtlFault(isa.Fault.COLLISION, a_read, collision): [
+            (Space.START, a_read << 2 | Seg.EMBED, 40),
+            *((Space.QUEUE, a_read << 16 | 40 + k, w) for k, w in enumerate(late)),
+        ],
+        # no prompt
+        RtlFault(isa.Fault.ILLEGAL, SEQUENCER, 0): [(Space.CONFIG, Config.PROMPT_LENGTH, 0)],
         # a reserved control code in the third layer of position 0
         RtlFault(isa.Fault.ILLEGAL, w_read, LENGTHS[0]): [
             (Space.QUEUE, w_read << 16 | 1, 2 | word(QUEUES[w_read], SMALL, Kind.CTRL))
