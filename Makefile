@@ -11,13 +11,14 @@ JOBS ?= auto
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check clean distclean
+.PHONY: help venv venv-train demo test check clean distclean
 
 help:
 	@echo "make demo       a language model writes a story in the real RTL; predicted and measured cycles compared"
 	@echo "make test       style, types and every test"
 	@echo "make check      style and types only"
 	@echo "make venv       only the set-up that the others do first (.venv)"
+	@echo "make venv-train torch as well, for train/; its tests skip without"
 	@echo "make clean      remove what was built; distclean removes .venv too"
 
 venv: $(STAMP)
@@ -29,6 +30,10 @@ $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[sim,dev]"
 	@touch $@
+
+# An extra of some GB where pip brings a torch with CUDA: nothing but train/ needs it.
+venv-train: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[train]"
 
 demo: $(STAMP)
 	$(BIN)/tidemill run --engine rtl $(ARGS)

@@ -113,7 +113,10 @@ def test_executables_are_executable():
         assert subprocess.run(["bash", "-n", path], check=False).returncode == 0, name
 
 
-@pytest.mark.parametrize("goal", ["venv", "demo", "test", "check", "clean", "distclean", "help"])
+GOALS = ("venv", "venv-train", "demo", "test", "check", "clean", "distclean", "help")
+
+
+@pytest.mark.parametrize("goal", GOALS)
 def test_make_knows_its_goals(goal):
     done = subprocess.run(
         ["make", "-n", goal], cwd=REPO, capture_output=True, text=True, check=False
