@@ -423,7 +423,8 @@ def test_eval(ok: Cli, refused: Callable[..., str], folder: Path) -> None:
     args = ("eval", "--model", "MODEL", "--stories", "3", "--tokens", "12")
     assert refused(*args) == (
         f"model '{folder}/rand' comes without a text ({folder}/rand/eval.txt); "
-        "give one with --text FILE"
+        "give one with --text FILE: UTF-8, stories that the model was not trained on, "
+        "blank lines between them"
     )
     (folder / "text.txt").write_text("ab cab ab\n\nbc a b\n\nca ca ab\n")
     facts = json.loads(ok(*args, "--text", "DIR/text.txt", "--json").stdout)
