@@ -16,6 +16,8 @@ import tidemill
 
 REPO = Path(__file__).resolve().parents[1]
 ROOTS = {"tidemill": REPO, "tidemill_hdl": REPO / "hdl", "tidemill_sim": REPO / "sim"}
+#: Endings of the files that a wheel carries.
+KINDS = (".py", ".vlt", ".sv")
 
 
 def sources(package):
@@ -164,10 +166,11 @@ def test_wheel_holds_the_packages_and_nothing_else(tmp_path):
     (wheel,) = tmp_path.glob("*.whl")
     assert wheel.name.startswith(f"tidemill-{tidemill.__version__}-")
     with zipfile.ZipFile(wheel) as z:
-        held = {n for n in z.namelist() if n.endswith(".py")}
+        held = {n for n in z.namelist() if n.endswith(KINDS)}
     want = {
         str(p.relative_to(root))
         for name, root in ROOTS.items()
-        for p in (root / name).rglob("*.py")
+        for p in (root / name).rglob("*")
+        if p.name.endswith(KINDS)
     }
     assert held == want

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
+from tidemill.cache import cache_dir
 from tidemill.chip import Chip
 from tidemill.compiler.compile import compile_model, geometry
 from tidemill.model.checkpoint import Checkpoint, ModelError, load_checkpoint
@@ -27,7 +28,6 @@ from tidemill.program import Program, ProgramError, load_program
 __all__ = [
     "DEFAULT_MODEL",
     "Model",
-    "cache_dir",
     "find_model",
     "model_names",
     "program_for",
@@ -51,12 +51,6 @@ class Model:
     checkpoint: Checkpoint
     tokenizer_path: Path
     tokenizer: Tokenizer
-
-
-def cache_dir() -> Path:
-    """`$TIDEMILL_CACHE`, else `~/.cache/tidemill`."""
-    base = os.environ.get("TIDEMILL_CACHE")
-    return Path(base) if base else Path.home() / ".cache" / "tidemill"
 
 
 def model_names() -> list[str]:

@@ -8,6 +8,7 @@ import os
 import re
 from contextlib import contextmanager
 from importlib.metadata import version
+from pathlib import Path
 
 from amaranth.back import verilog
 from amaranth.lib.wiring import Out
@@ -16,10 +17,12 @@ from amaranth.utils import bits_for
 from tidemill import __version__, isa
 from tidemill_hdl.top import PORTS, Tidemill
 
-__all__ = ["generate", "manifest"]
+__all__ = ["WAIVERS", "generate", "manifest"]
 
 #: Name of the module.
 NAME = "tidemill"
+#: Verilator's configuration file that names the harmless warnings.
+WAIVERS = Path(__file__).with_name("tidemill.vlt")
 
 
 @contextmanager
@@ -79,8 +82,11 @@ def generate(chip, primitives=False):
     return _fold_initial(text)
 
 
-def manifest(chip, text):
-    """Plain data about `text`, the Verilog of `chip`: ports, shape, time, tools."""
+def manifest(chip, text, primitives=False):
+    """Plain data about `text`, the Verilog of `chip`: ports, shape, time, tools.
+
+    `primitives` as in `generate`.
+    """
     ports = {"clk": ("in", 1), "rst": ("in", 1)}
     for name, member in PORTS.items():
         width = member.shape if isinstance(member.shape, int) else bits_for(member.shape)
@@ -90,6 +96,8 @@ def manifest(chip, text):
         "sha256": hashlib.sha256(text.encode()).hexdigest(),
         "chip": chip.as_dict(),
         "chip_hash": chip.hash,
+        # family whose cells are instantiated; without any, the text is plain Verilog
+        "primitives": chip.family if primitives else None,
         "ports": [{"name": n, "direction": d, "width": w} for n, (d, w) in ports.items()],
         "host_read_latency": isa.HOST_READ_LATENCY,
         "queues": [

@@ -20,7 +20,9 @@ from pathlib import Path
 
 from cocotb_tools import runner
 
-__all__ = ["Build", "SimulatorError", "build", "cache_dir", "environment"]
+from tidemill.cache import cache_dir
+
+__all__ = ["Build", "SimulatorError", "build", "environment"]
 
 BENCHES = Path(__file__).parent / "benches"
 
@@ -81,11 +83,6 @@ class _Verilator(runner.Verilator):
         verilate, make = super()._build_command()
         verilate.remove("--public-flat-rw")
         return [verilate, make + MAKE_VARIABLES]
-
-
-def cache_dir() -> Path:
-    """Where builds are kept."""
-    return Path(os.environ.get("TIDEMILL_CACHE") or Path.home() / ".cache" / "tidemill")
 
 
 @functools.cache

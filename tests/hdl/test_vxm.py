@@ -11,135 +11,18 @@ from tidemill import numerics
 from tidemill.chip import Chip
 from tidemill.isa import ASrc, BSrc, Func, Mask, Red, Template, Timing
 from tidemill_hdl.vxm import Vxm
-
-LANE_TABLE = numerics.build_lane_table(8 / 32768, 8 / 32768)
-SCALAR_TABLE = numerics.build_scalar_table()
-EPS = 12345
-
-
-@dataclasses.dataclass(kw_only=True)
-class Pass:
-    """One pass with what it meets: run state at t, streams at t + 1 (random if not given)."""
-
-    t: Template
-    ta: int = 0
-    tb: int = 0
-    tc: int = 0
-    td: int = 0
-    first: bool = False
-    sx: int = 0
-    mx: int = 0
-    pos: int = 0
-    vocab: int = 0
-    acc: list | None = None
-    wa: list | None = None
-
-
-class File:
-    """Entries with the cycle from which each value reads."""
-
-    def __init__(self, entries, initial):
-        self.history = [[(-1, initial)] for _ in range(entries)]
-
-    def write(self, index, value, when):
-        self.history[index].append((when, value))
-
-    def read(self, index, when):
-        return next(v for w, v in reversed(self.history[index]) if w <= when)
-
-
-class Twin:
-    """Passes in dispatch order, by `numerics`, `Timing` and the counters of the contract."""
-
-    def __init__(self, chip):
-        self.chip = chip
-        self.t = File(chip.temp_depth, np.zeros(chip.lanes, np.int64))
-        self.max = File(4, 0)
-        self.scalar = File(8, (0, 0))
-        self.token = File(1, None)
-        self.counter = 0
-        self.sum = self.run_max = self.run_arg = None
-
-    def start(self, seed, scalars, when):
-        self.state = numerics.lane_seeds(seed, self.chip.lanes)
-        for k, value in enumerate(scalars):
-            self.scalar.write(k, value, when)
-
-    def execute(self, cycle, p, streams):
-        """The result of `p` dispatched in `cycle`; `streams` are those of the next cycle."""
-        t, chip = p.t, self.chip
-        mant, exp = self.scalar.read(p.sx, cycle + Timing.VXM_AB)
-        if t.a == ASrc.NOISE:
-            self.state = numerics.xorshift32(self.state)
-        zero = np.zeros(chip.lanes, np.int64)
-        a = {
-            ASrc.ACC: lambda: streams["e_acc"],
-            ASrc.T: lambda: self.t.read(p.ta, cycle + Timing.VXM_AB),
-            ASrc.WA: lambda: streams["w_a"],
-            ASrc.WS: lambda: streams["w_s"],
-            ASrc.BYTE: lambda: streams["e_b"] << 8,
-            ASrc.NOISE: lambda: numerics.gumbel_code(self.state),
-        }[t.a]()
-        b = {
-            BSrc.ONE: lambda: zero + numerics.ONE,
-            BSrc.T: lambda: self.t.read(p.tb, cycle + Timing.VXM_AB),
-            BSrc.WA: lambda: streams["w_a"],
-            BSrc.WS: lambda: streams["w_s"],
-            BSrc.SCALAR: lambda: zero + mant,
-            BSrc.SELF: lambda: numerics.saturate(a, 16),
-            BSrc.T4: lambda: numerics.QUAD * self.t.read(p.tb, cycle + Timing.VXM_AB),
-            BSrc.WA4: lambda: numerics.QUAD * streams["w_a"],
-        }[t.b]()
-        pre = numerics.preshift(a, t.shift + (exp if t.dyn else 0))
-
-        if t.func == Func.NONE:
-            c = self.t.read(p.tc, cycle + Timing.VXM_C) if t.c else 0
-            y = numerics.compound(pre, b, c)
-        else:
-            index, frac = {
-                Func.EXP: lambda: numerics.exp_address(
-                    pre, self.max.read(p.mx, cycle + Timing.VXM_MAX_READ)
-                ),
-                Func.SILU: lambda: numerics.silu_address(pre),
-                Func.GUMBEL: lambda: numerics.gumbel_address(pre),
-            }[t.func]()
-            base, slope = LANE_TABLE[index].T
-            y = numerics.saturate(base + numerics.round_shift(slope * frac, 16), 16)
-
-        if p.first:
-            self.counter = 0
-        elif t.mask != Mask.NONE or t.red == Red.ARGMAX:
-            self.counter += 1
-        i = self.counter * chip.lanes + np.arange(chip.lanes)
-        if t.mask in (Mask.POS_MIN, Mask.POS_ZERO):
-            y = np.where(i > p.pos, numerics.MASKED if t.mask == Mask.POS_MIN else 0, y)
-        elif t.mask == Mask.VOCAB_MIN:
-            y = np.where(i >= p.vocab, numerics.MASKED, y)
-        if t.wt:
-            self.t.write(p.td, y, cycle + Timing.VXM_T)
-        self.reduce(cycle, p, y, pre * b, i)
-        return y
-
-    def reduce(self, cycle, p, y, products, i):
-        in_max = cycle + Timing.vxm_max(self.chip)
-        if p.t.red in (Red.SUM, Red.SUMSQ):
-            total = int((y if p.t.red == Red.SUM else products).sum())
-            self.sum = total if p.first else self.sum + total
-            assert abs(self.sum) < 1 << 40
-            if p.t.red == Red.SUM:
-                mant, exp = numerics.recip(SCALAR_TABLE, self.sum)
-            else:
-                mant, exp = numerics.rsqrt(SCALAR_TABLE, self.sum + EPS)
-            # 6 bits signed, as the file holds it
-            exp = (exp + 32) % 64 - 32
-            self.scalar.write(p.sx, (mant, exp), cycle + Timing.vxm_scalar(self.chip))
-        elif p.t.red == Red.MAX:
-            self.run_max = int(max(y.max(), -32768 if p.first else self.run_max))
-            self.max.write(p.mx, self.run_max, in_max)
-        elif p.t.red == Red.ARGMAX:
-            if p.first or y.max() > self.run_arg:
-                self.run_arg = int(y.max())
-                self.token.write(0, int(i[y.argmax()]), in_max)
+from tidemill_sim.benches.twin_vxm import (
+    EPS,
+    FIELDS,
+    LANE_TABLE,
+    SCALAR_TABLE,
+    STREAMS,
+    Pass,
+    Twin,
+    random_schedule,
+    random_streams,
+    table_words,
+)
 
 
 def pack(values, bits):
@@ -154,8 +37,6 @@ def unpack(word, lanes):
 
 class Bench:
     """A VXM under simulation beside its twin; goes on from test to test."""
-
-    STREAMS = {"e_acc": 32, "w_a": 16, "w_s": 16, "e_b": 8}
 
     def __init__(self, lanes):
         self.chip = Chip(
@@ -187,9 +68,8 @@ class Bench:
         self.simulator.add_clock(1e-6)
         self.simulator.add_testbench(drive, background=True)
 
-        lane_words = [int(b) & 0xFFFF | (int(s) & 0xFFFF) << 16 for b, s in LANE_TABLE]
-        scalar_words = [int(b) & 0xFFFF | (int(s) & 0xFFFF) << 16 for b, s in SCALAR_TABLE]
-        self.host({dut.lane_table: lane_words, dut.scalar_table: scalar_words})
+        tables = {dut.lane_table: LANE_TABLE, dut.scalar_table: SCALAR_TABLE}
+        self.host({port: table_words(table) for port, table in tables.items()})
         self.start(seed=0, scalars=[(1 << 15, 0)] * 8)
 
     def play(self, stimuli):
@@ -219,11 +99,6 @@ class Bench:
         self.play([[(run.seed, seed), (run.start, 1)], [(run.start, 0)]])
         self.twin.start(seed, scalars, len(self.seen))
 
-    def values(self, bits):
-        """A random vector of all magnitudes."""
-        r, n = self.random, self.chip.lanes
-        return r.integers(-(1 << bits - 1), 1 << bits - 1, n) >> r.integers(0, bits, n)
-
     def passes(self, *schedule, abort=None):
         """Run [(cycle, Pass)] and compare every result and the token register in every cycle.
 
@@ -238,18 +113,15 @@ class Bench:
         length = schedule[-1][0] + Timing.vxm_scalar(self.chip) + 1
         for k in range(length + 1):
             before = by_cycle.get(k - 1)
-            streams[k] = {name: self.values(bits) for name, bits in self.STREAMS.items()}
-            if before and before.acc is not None:
-                streams[k]["e_acc"] = np.array(before.acc)
-            if before and before.wa is not None:
-                streams[k]["w_a"] = np.array(before.wa)
+            given = before.streams if before else {}
+            streams[k] = random_streams(self.chip, self.random) | given
         for k in range(length):
             p = by_cycle.get(k)
             cycle = [(i.valid, p is not None), (run.abort, k == abort)]
-            for name, bits in self.STREAMS.items():
+            for name, bits in STREAMS.items():
                 cycle.append((getattr(self.dut, name).as_value(), pack(streams[k][name], bits)))
             if p:
-                for name in ("ta", "tb", "tc", "td", "first", "sx", "mx"):
+                for name in FIELDS:
                     cycle.append((getattr(i, name), int(getattr(p, name))))
                 cycle.append((i.tmpl, templates.index(p.t)))
                 cycle += [(run.pos, p.pos), (run.vocab, p.vocab)]
@@ -324,7 +196,7 @@ def test_shifts(lanes):
     fixed = [Template(a=ASrc.ACC, b=BSrc.SCALAR, shift=s) for s in (-64, -1, *range(6), 12, 13, 14)]
     fixed += [Template(a=ASrc.ACC, b=BSrc.SCALAR, shift=s) for s in (15, 16, 30, 31, 32, 63)]
     passes = [
-        Pass(t=t, acc=v)
+        Pass(t=t, e_acc=v)
         for k, t in enumerate(fixed)
         for v in vectors[k % 4 :: max(1, 32 // lanes // 4)]
     ]
@@ -332,7 +204,9 @@ def test_shifts(lanes):
     b.passes(*back_to_back(passes))
     moved = [Template(a=ASrc.ACC, b=BSrc.SCALAR, dyn=True, shift=s) for s in (-64, -7, 0, 12, 63)]
     b.passes(
-        *back_to_back(Pass(t=t, sx=k, acc=v) for t in moved for k in range(8) for v in vectors[:2])
+        *back_to_back(
+            Pass(t=t, sx=k, e_acc=v) for t in moved for k in range(8) for v in vectors[:2]
+        )
     )
 
 
@@ -341,7 +215,7 @@ def test_functions(lanes):
     b = bench(lanes)
     b.start(seed=0xDEADBEEF)
     top = [
-        Pass(t=Template(a=ASrc.WA, red=Red.MAX), first=True, mx=k, wa=[w] * lanes)
+        Pass(t=Template(a=ASrc.WA, red=Red.MAX), first=True, mx=k, w_a=[w] * lanes)
         for k, w in enumerate((0, 32767, -32767, 1234))
     ]
     drain = Timing.vxm_max(b.chip)
@@ -350,10 +224,10 @@ def test_functions(lanes):
     edges += [-(1 << 14) - 1, -(1 << 14) + 1, 1234, 1235, 1234 - (1 << 14), 1233 - (1 << 14)]
     for func in (Func.EXP, Func.SILU, Func.GUMBEL):
         t = Template(a=ASrc.ACC, func=func)
-        passes = [Pass(t=t, mx=k % 4, acc=[e] * lanes) for e in edges for k in range(4)]
+        passes = [Pass(t=t, mx=k % 4, e_acc=[e] * lanes) for e in edges for k in range(4)]
         for k in range(60):
-            passes.append(Pass(t=t, mx=k % 4, acc=b.random.integers(-(2**17), 2**17, lanes)))
-            passes.append(Pass(t=t, mx=k % 4, acc=b.random.integers(-32768, 32768, lanes)))
+            passes.append(Pass(t=t, mx=k % 4, e_acc=b.random.integers(-(2**17), 2**17, lanes)))
+            passes.append(Pass(t=t, mx=k % 4, e_acc=b.random.integers(-32768, 32768, lanes)))
             passes.append(Pass(t=Template(a=ASrc.NOISE, func=Func.GUMBEL)))
         b.passes(*back_to_back(passes))
 
@@ -391,7 +265,7 @@ def test_reductions(lanes):
         Template(a=ASrc.WA, b=BSrc.SCALAR, dyn=True, shift=8, func=Func.NONE),
         Template(a=ASrc.ACC, shift=14, func=Func.EXP),
     ]
-    passes = [Pass(t=t, first=True, wa=[-32768] * lanes) for t in kinds]
+    passes = [Pass(t=t, first=True, w_a=[-32768] * lanes) for t in kinds]
     for _ in range(250):
         spread = int(r.choice([1, 3, 100, 32767]))
         offset = int(r.choice([0, -32767 + spread, -5, 32767 - spread]))
@@ -403,7 +277,7 @@ def test_reductions(lanes):
                 sx=int(r.integers(2)),
                 mx=int(r.integers(2)),
                 vocab=int(r.integers(4 * lanes)),
-                wa=wa,
+                w_a=wa,
             )
         )
     b.passes(*back_to_back(passes))
@@ -433,18 +307,18 @@ def test_latencies(lanes):
         assert got[2:] == [before, after]
 
     ab, c = Timing.VXM_T - Timing.VXM_AB, Timing.VXM_T - Timing.VXM_C
-    setup, pulse = Pass(t=put, td=3, wa=old), Pass(t=put, td=3, wa=ones)
+    setup, pulse = Pass(t=put, td=3, w_a=old), Pass(t=put, td=3, w_a=ones)
     seen(Pass(t=read_a, ta=3), ab, old, ones, setup, pulse)
     # 256 * T / 65536 with T = 256 * 7 and 256 * 11
-    setup, pulse = (Pass(t=put, td=4, wa=[256 * k] * lanes) for k in (7, 11))
-    seen(Pass(t=read_b, tb=4, wa=unit), ab, [7] * lanes, [11] * lanes, setup, pulse)
-    setup, pulse = Pass(t=put, td=5, wa=old), Pass(t=put, td=5, wa=ones)
-    seen(Pass(t=read_c, tc=5, acc=nothing), c, old, ones, setup, pulse)
+    setup, pulse = (Pass(t=put, td=4, w_a=[256 * k] * lanes) for k in (7, 11))
+    seen(Pass(t=read_b, tb=4, w_a=unit), ab, [7] * lanes, [11] * lanes, setup, pulse)
+    setup, pulse = Pass(t=put, td=5, w_a=old), Pass(t=put, td=5, w_a=ones)
+    seen(Pass(t=read_c, tc=5, e_acc=nothing), c, old, ones, setup, pulse)
 
     # exp(0 - max) at -1 is the last entry, at -16384 the first
     top = Template(a=ASrc.WA, red=Red.MAX)
-    exp = Pass(t=Template(a=ASrc.ACC, func=Func.EXP), mx=2, acc=nothing)
-    setup, pulse = (Pass(t=top, first=True, mx=2, wa=[w] * lanes) for w in (0, 32767))
+    exp = Pass(t=Template(a=ASrc.ACC, func=Func.EXP), mx=2, e_acc=nothing)
+    setup, pulse = (Pass(t=top, first=True, mx=2, w_a=[w] * lanes) for w in (0, 32767))
     high, low = (
         int(
             numerics.saturate(LANE_TABLE[k][0] + numerics.round_shift(LANE_TABLE[k][1] * f, 16), 16)
@@ -456,8 +330,8 @@ def test_latencies(lanes):
 
     # 1/sum: 2 * mantissa
     sums = Template(a=ASrc.WA, red=Red.SUM)
-    read = Pass(t=Template(a=ASrc.WA, b=BSrc.SCALAR), sx=6, wa=unit)
-    setup, pulse = (Pass(t=sums, first=True, sx=6, wa=[w] * lanes) for w in (1, 3))
+    read = Pass(t=Template(a=ASrc.WA, b=BSrc.SCALAR), sx=6, w_a=unit)
+    setup, pulse = (Pass(t=sums, first=True, sx=6, w_a=[w] * lanes) for w in (1, 3))
     before, after = (
         int(numerics.round_shift(256 * numerics.recip(SCALAR_TABLE, w * lanes)[0], 16))
         for w in (1, 3)
@@ -474,39 +348,7 @@ def test_random(lanes):
     r = b.random
     scalars = zip(r.integers(1 << 16, size=8), r.integers(-32, 32, 8), strict=True)
     b.start(seed=int(r.integers(1 << 32)), scalars=[(int(m), int(e)) for m, e in scalars])
-    templates = []
-    for _ in range(32):
-        red = Red(int(r.integers(5)))
-        plain = red == Red.SUMSQ
-        templates.append(
-            Template(
-                a=ASrc(int(r.integers(1 if plain else 0, 6))),
-                b=BSrc.SELF if plain else BSrc(int(r.integers(8))),
-                c=bool(r.integers(2)),
-                shift=0 if plain else int(r.integers(0, 20)),
-                dyn=not plain and bool(r.random() < 0.3),
-                func=Func.NONE if plain else Func(int(r.choice([0, 0, 1, 2, 3]))),
-                mask=Mask(int(r.integers(4))),
-                red=red,
-                wt=bool(r.integers(2)),
-            )
-        )
-    # every running register starts once
-    schedule, cycle = [], 0
-    for k in range(300):
-        fields = {f: int(r.integers(16)) for f in ("ta", "tb", "tc", "td")}
-        p = Pass(
-            t=templates[k % 32 if k < 32 else r.integers(32)],
-            **fields,
-            first=k < 32 or bool(r.random() < 0.2),
-            sx=int(r.integers(8)),
-            mx=int(r.integers(4)),
-            pos=int(r.integers(4 * lanes)),
-            vocab=int(r.integers(4 * lanes)),
-        )
-        schedule.append((cycle, p))
-        cycle += int(r.choice([1, 1, 1, 2, 3, 9]))
-    b.passes(*schedule)
+    b.passes(*random_schedule(b.chip, r, 300))
 
 
 def test_start_and_abort():
@@ -516,8 +358,8 @@ def test_start_and_abort():
     put, noise = Template(a=ASrc.WA, wt=True), Template(a=ASrc.NOISE)
     sums = Template(a=ASrc.WA, b=BSrc.SELF, red=Red.SUMSQ)
     argmax = Template(a=ASrc.WA, red=Red.ARGMAX)
-    b.passes(*back_to_back([Pass(t=put, td=0, wa=[5] * 4), Pass(t=noise)]))
-    lost = [Pass(t=argmax, first=True), Pass(t=put, td=0, wa=[6] * 4)]
+    b.passes(*back_to_back([Pass(t=put, td=0, w_a=[5] * 4), Pass(t=noise)]))
+    lost = [Pass(t=argmax, first=True), Pass(t=put, td=0, w_a=[6] * 4)]
     for cycle in range(2, Timing.VXM_RESULT + 1):
         b.passes(*back_to_back(lost), (40, Pass(t=ACC)), abort=cycle)
         b.passes((0, Pass(t=Template(a=ASrc.T), ta=0)))
@@ -535,7 +377,7 @@ def test_exhaustive(func):
     """Every 16-bit operand of a table function."""
     b = bench(16)
     b.passes(
-        (0, Pass(t=Template(a=ASrc.WA, red=Red.MAX), first=True, wa=[0] * 16)), (30, Pass(t=ACC))
+        (0, Pass(t=Template(a=ASrc.WA, red=Red.MAX), first=True, w_a=[0] * 16)), (30, Pass(t=ACC))
     )
     t = Template(a=ASrc.WA, func=func)
-    b.passes(*back_to_back(Pass(t=t, wa=range(v, v + 16)) for v in range(-32768, 32768, 16)))
+    b.passes(*back_to_back(Pass(t=t, w_a=range(v, v + 16)) for v in range(-32768, 32768, 16)))

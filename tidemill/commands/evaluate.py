@@ -61,8 +61,11 @@ def evaluate_command(
     """Measure bits per byte of a text under the float model and under the integers of the chip.
 
     The integer model is the one that simulator and RTL agree with to the bit; it does not depend on
-    the chip.
-    """
+    the chip. The text should be one that the model was not trained on.
+
+    \b
+    tidemill eval --text stories.txt
+    """  # noqa: D301
     from tidemill.model.evaluate import evaluate
     from tidemill.model.quantise import quantise
     from tidemill.store import find_model
@@ -73,7 +76,8 @@ def evaluate_command(
     source = text or found.path.parent / "eval.txt"
     if text is None and not source.is_file():
         raise UserError(
-            f"model {model!r} comes without a text ({source}); give one with --text FILE"
+            f"model {model!r} comes without a text ({source}); give one with --text FILE: UTF-8, "
+            "stories that the model was not trained on, blank lines between them"
         )
     with working() as say:
         say(f"quantising {found.name} and reading {stories} stories")

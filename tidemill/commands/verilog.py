@@ -33,10 +33,11 @@ __all__ = ["verilog"]
 )
 @json_option
 def verilog(*, chip: str, folder: Path, primitives: bool, as_json: bool) -> None:
-    """Write DIR/tidemill.v, one self-contained module `tidemill`, and DIR/tidemill.json.
+    """Write DIR/tidemill.v, one self-contained module `tidemill`, with .json and .vlt beside it.
 
-    The JSON manifest lists ports, shape, latencies, hashes and versions. The same chip gives the
-    same bytes, run after run.
+    The JSON manifest lists ports, shape, latencies, hashes and versions. The .vlt file names, for
+    `verilator --lint-only -Wall tidemill.vlt tidemill.v`, the warnings that say nothing. The same
+    chip gives the same bytes, run after run.
     """
     target = load_chip(chip)
     if primitives and target.family == "generic":
@@ -47,13 +48,18 @@ def verilog(*, chip: str, folder: Path, primitives: bool, as_json: bool) -> None
         raise UserError(f"cannot make the folder {str(folder)!r}: {e.strerror}") from None
     with working() as say:
         say(f"generating {target.name}")
-        from tidemill_hdl.verilog import generate, manifest
+        from tidemill_hdl.verilog import WAIVERS, generate, manifest
 
         text = generate(target, primitives)
-        facts = manifest(target, text)
-    write_file(folder / "tidemill.v", text)
-    write_file(folder / "tidemill.json", json.dumps(facts, indent=1) + "\n")
+        facts = manifest(target, text, primitives)
+    contents = {
+        folder / "tidemill.v": text,
+        folder / "tidemill.json": json.dumps(facts, indent=1) + "\n",
+        folder / "tidemill.vlt": WAIVERS.read_text(),
+    }
+    for path, content in contents.items():
+        write_file(path, content)
     if as_json:
         emit_json(facts)
     else:
-        note(f"wrote {folder / 'tidemill.v'} and {folder / 'tidemill.json'}")
+        note(f"wrote {', '.join(map(str, contents))}")

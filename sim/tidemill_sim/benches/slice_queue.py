@@ -1,6 +1,6 @@
 """An instruction queue alone: random legal programs against the contract; the cycle of a pulse.
 
-The model is written from `docs/architecture.md`, Control, one word after the other.
+The model is `twin_queue`.
 """
 
 import random
@@ -10,93 +10,14 @@ import cocotb
 from tidemill import isa
 from tidemill_hdl.queue import NOTIFY_CYCLES
 from tidemill_sim.benches.slice_base import Slice
+from tidemill_sim.benches.twin_queue import SYNC, TIDES, encode, model, random_words
 
-TIDES = [0, 1, 2, 3, 11]
 BASES = {"layer": 3, "pos": 11, "pos_v": 7, "token": 1}
-SYNC = (isa.Kind.CTRL, 0, {"code": 0})
 
 
 def queue_of(s):
     """Which queue this is: its ports tell."""
     return isa.QUEUES[isa.QUEUE_INDEX["MXM.C" if "issue__ni" in s.ports else "MEMA.R"]]
-
-
-def pack_fields(layout, values):
-    """Fields to one integer, the first one lowest."""
-    word = at = 0
-    for name, width in layout:
-        word |= (values.get(name, 0) & ((1 << width) - 1)) << at
-        at += width
-    return word
-
-
-def encode(queue, chip, kind, wait, values):
-    """One word."""
-    bits = queue.payload_bits(chip)
-    layout = queue.layout(chip) if kind == isa.Kind.OP else isa.CONTROL_LAYOUT
-    payload = values["code"] if kind == isa.Kind.CTRL else pack_fields(layout, values)
-    return payload | wait << bits | int(kind) << (bits + isa.WAIT_BITS)
-
-
-def model(queue, chip, words):
-    """(issues {cycle: fields}, cycle of SYNC) of a segment that begins in cycle 0."""
-    widths = dict(queue.layout(chip))
-    issues, t, last, dur = {}, 0, {}, 1
-    for kind, wait, f in words:
-        count = TIDES[f["count"]] if f.get("tide") else f.get("count", 0)
-        if kind == isa.Kind.OP:
-            last, dur = dict(f), f.get("ni", 1)
-            issues[t] = dict(last)
-            t += dur + wait
-        elif kind == isa.Kind.NOP:
-            t += max(1, count)
-        elif kind == isa.Kind.REPEAT:
-            interval = f["interval"] or dur
-            u = t - dur
-            for k in range(1, count + 1):
-                step = {queue.fields[0].name: f["stride"]}
-                if queue.name == "MXM.C" and last["op"] == queue.op("ROWS").code:
-                    step = {"acc": 1}
-                elif queue.name == "MXM.C":
-                    step, last["fresh"] = {"abc": 1}, 0
-                for name, by in step.items():
-                    if widths[name]:
-                        last[name] = (last[name] + by) % (1 << widths[name])
-                issues[u + k * interval] = dict(last)
-            t = (u + count * interval + dur if count else t + 1) + wait
-    return issues, t
-
-
-def random_words(queue, chip, rng, size):
-    """A legal segment of `size` words and SYNC."""
-    words, chain, dur = [], False, 1
-    while len(words) < size:
-        kind = rng.choice([isa.Kind.OP] * 3 + [isa.Kind.NOP] + [isa.Kind.REPEAT] * (3 * chain))
-        wait = rng.choice([0, 0, 0, 1, 2, rng.randrange(64)])
-        tide = int(rng.random() < 0.3)
-        count = rng.randrange(len(TIDES)) if tide else rng.choice([0, 1, 2, 3, 7])
-        if kind == isa.Kind.OP:
-            f = {n: rng.randrange(1 << w) for n, w in queue.layout(chip)}
-            if "ni" in f:
-                f["ni"] = dur = rng.choice([1, 1, 2, 3, 9])
-            if "base" in f:
-                f["base"] = rng.choice([0, 1, 2, 3, 4])
-            words.append((kind, wait, f))
-        elif kind == isa.Kind.NOP:
-            words.append((kind, 0, {"tide": tide, "count": count}))
-        else:
-            interval = rng.choice([0, dur, dur + 1, dur + 5])
-            f = {
-                "tide": tide,
-                "count": count,
-                "interval": interval,
-                "stride": rng.randrange(-32, 32),
-            }
-            words.append((kind, wait, f))
-            # what a REPEAT does after one that re-issued nothing is not laid down
-            wait += 0 if count and not tide else 1
-        chain = kind != isa.Kind.NOP and wait == 0
-    return [*words, SYNC]
 
 
 async def load(s, queue, segments):
