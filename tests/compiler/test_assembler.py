@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from tidemill import isa
 from tidemill.chip import CHIPS, Chip
-from tidemill.compiler.assembler import AssemblyError, assemble, disassemble, instruction
+from tidemill.compiler.assembler import AssemblyError, assemble
 from tidemill.compiler.compile import compile_model
+from tidemill.compiler.disassembler import disassemble, instruction
 from tidemill.compiler.emit import encode_control, encode_op
 from tidemill.isa import QUEUES, Config, Kind, Queue, Seg, Template
 from tidemill.model.checkpoint import ModelConfig, random_checkpoint

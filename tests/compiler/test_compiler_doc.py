@@ -8,7 +8,7 @@ import pytest
 
 from tidemill import store
 from tidemill.chip import CHIPS
-from tidemill.compiler.assembler import disassemble
+from tidemill.compiler.disassembler import disassemble
 from tidemill.isa import Seg
 from tidemill.program import Program
 from tidemill.timeline import expand_segment

@@ -72,7 +72,7 @@ def disasm(*, program: Path, out: Path | None) -> None:
 
     `tidemill asm` turns it back into the same program, to the bit.
     """
-    from tidemill.compiler.assembler import disassemble
+    from tidemill.compiler.disassembler import disassemble
 
     text = disassemble(load_program(program))
     if out is None:

@@ -74,7 +74,7 @@ def compile_command(
     tidemill compile td260k -o td260k.tide
     tidemill compile td260k --chip tiny --context 64 --json
     """  # noqa: D301
-    from tidemill.compiler.assembler import disassemble
+    from tidemill.compiler.disassembler import disassemble
     from tidemill.compiler.report import report
 
     program = open_program(
