@@ -54,6 +54,26 @@ def test_too_wide_is_refused():
         quantise(random_checkpoint(wide))
 
 
+def test_scores_beyond_the_format_are_refused(checkpoint):
+    wq = checkpoint.wq * np.float32(1e6)
+    with pytest.raises(ModelError, match=r"wq layer \d head \d channel \d: attention scores would"):
+        quantise(dataclasses.replace(checkpoint, wq=wq), calibration_sequences=2)
+
+
+def test_k_fills_its_byte(checkpoint, model):
+    """Rows with small sums too: their multipliers go up to 2."""
+    peak = np.zeros_like(model.units.k_byte)
+
+    def observe(what, layer, values):
+        if what == "k_byte":
+            peak[layer] = np.maximum(peak[layer], np.abs(values).max((0, 2)))
+
+    tokens = FloatModel(checkpoint, np.float64).sample(16, 32, 7)
+    IntegerModel(model).forward(tokens, observe=observe)
+    assert peak.min() > 40
+    assert np.median(peak) > 90
+
+
 def test_temperature_bounds(model):
     with pytest.raises(ModelError, match=r"temperature must be from 0 to \d+\.\d+"):
         model.noise_mantissa(1e9)

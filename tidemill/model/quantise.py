@@ -166,8 +166,9 @@ def quantise(
     if score_mul >= 1 << 16:
         at = np.unravel_index(int((q_floor * k_of_q).argmax()), heads)
         raise ModelError(
-            f"wq layer {at[0]} head {at[1]} channel {at[2]}: its sums are too small beside other "
-            f"rows'; scores would need a multiplier of {score_mul}, the largest is 65535"
+            f"wq layer {at[0]} head {at[1]} channel {at[2]}: attention scores would need a "
+            f"multiplier of {score_mul}, the largest is 65535; scores are too large, or the sums "
+            "of this row too small beside other rows'"
         )
     product = score_mul / (nats * 2.0 ** (16 + score_shift))
     y_q = 2 * product / k_of_q
