@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.chips import small_chip
 from tidemill import isa
 from tidemill.chip import CHIPS, Chip
 from tidemill.compiler.assembler import AssemblyError, assemble
@@ -21,19 +22,7 @@ from tidemill.model.quantise import quantise
 from tidemill.program import Program
 from tidemill.timeline import decode_word
 
-SMALL = Chip(
-    name="small",
-    lanes=4,
-    weight_streams=2,
-    mem_w_depth=600,
-    mem_a_depth=180,
-    act_depth=32,
-    acc_depth=16,
-    queue_depth=256,
-    tide_depth=320,
-    context=24,
-    vocab=40,
-)
+SMALL = small_chip(mem_w_depth=600)
 #: One lane: fields of no width.
 ONE_LANE = dataclasses.replace(SMALL, name="one lane; odd=name", lanes=1, weight_streams=1)
 

@@ -7,6 +7,8 @@ import dataclasses
 
 import pytest
 
+from support.chips import SIZES, roomy_chip
+from support.models import ODD, odd_model
 from tidemill import isa
 from tidemill.chip import CHIPS
 from tidemill.compiler.checker import check_program
@@ -14,70 +16,34 @@ from tidemill.compiler.compile import compile_model
 from tidemill.compiler.emit import EmitError, encode_control, encode_op
 from tidemill.compiler.layout import CompileError
 from tidemill.isa import QUEUE_INDEX, QUEUES, Config, Kind, Seg
-from tidemill.model.checkpoint import ModelConfig, random_checkpoint
-from tidemill.model.quantise import quantise
 from tidemill.program import ProgramError, load_program
 from tidemill.timeline import expand_segment
 from tidemill.trace import Hazard, trace_segment
 
-SIZES = [(1, 1), (2, 1), (4, 2), (4, 4), (8, 2), (8, 8), (16, 8), (16, 16), (16, 1), (32, 4)]
-ODD = {
-    "3x6": {"dim": 18, "hidden": 41, "layers": 2, "heads": 3, "kv_heads": 1, "vocab": 257},
-    "9x6": {"dim": 54, "hidden": 57, "layers": 1, "heads": 9, "kv_heads": 3, "vocab": 99,
-            "tied": False},
-    "2x10": {"dim": 20, "hidden": 7, "layers": 2, "heads": 2, "kv_heads": 2, "vocab": 50},
-    "2x24": {"dim": 48, "hidden": 33, "layers": 1, "heads": 2, "kv_heads": 1, "vocab": 99},
-}  # fmt: skip
-
-
-def chip(lanes, streams, context=48, **changes):
-    small = lanes < 4
-    return dataclasses.replace(
-        CHIPS["tiny"],
-        name=f"{lanes}x{streams}",
-        lanes=lanes,
-        weight_streams=streams,
-        context=context,
-        **{
-            "mem_w_depth": 1 << 17,
-            "mem_a_depth": 1 << 15 if small else 1 << 13,
-            "act_depth": 512 if small else 256,
-            "acc_depth": 128 if small else 64,
-            "queue_depth": 1 << 14,
-            "tide_depth": 1 << 14,
-            **changes,
-        },
-    )
-
-
-def model(name, **changes):
-    config = ModelConfig(**{**ODD[name], "context": 64, **changes})
-    return quantise(random_checkpoint(config, seed=3), calibration_sequences=4)
-
 
 @pytest.fixture(scope="module")
 def quantised():
-    return {name: model(name) for name in ODD}
+    return {name: odd_model(name) for name in ODD}
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda s: f"{s[0]}x{s[1]}")
 @pytest.mark.parametrize("name", ODD)
 def test_programs_pass_the_checker(quantised, size, name):
-    program = compile_model(chip(*size), quantised[name])
+    program = compile_model(roomy_chip(*size), quantised[name])
     assert check_program(program) > 0
     assert len(program.tide) == -(-48 // size[0])
 
 
 def test_program_does_not_grow_with_layers():
-    two, twelve = (model("3x6", layers=n) for n in (2, 12))
-    a, b = (compile_model(chip(4, 2), q) for q in (two, twelve))
+    two, twelve = (odd_model("3x6", layers=n) for n in (2, 12))
+    a, b = (compile_model(roomy_chip(4, 2), q) for q in (two, twelve))
     assert [len(w) for w in a.queues] == [len(w) for w in b.queues]
     assert a.tide == b.tide
     assert b.config[Config.LAYERS] == 12
 
 
 def test_cycles_are_the_sum_of_segments(quantised):
-    p = compile_model(chip(4, 2), quantised["3x6"])
+    p = compile_model(roomy_chip(4, 2), quantised["3x6"])
     for position in (0, 3, 4, 47):
         n = position // 4 + 1
         layer = expand_segment(p, Seg.LAYER, n)[1]
@@ -89,16 +55,18 @@ def test_cycles_are_the_sum_of_segments(quantised):
 def test_same_input_same_program(quantised, tmp_path):
     paths = [tmp_path / name for name in ("a.tide", "b.tide")]
     for path in paths:
-        compile_model(chip(4, 2), quantised["3x6"], info={"model": "odd"}).save(path)
+        compile_model(roomy_chip(4, 2), quantised["3x6"], info={"model": "odd"}).save(path)
     assert paths[0].read_bytes() == paths[1].read_bytes()
     again = load_program(paths[0])
-    assert again.hash == compile_model(chip(4, 2), quantised["3x6"], info={"model": "odd"}).hash
+    assert (
+        again.hash == compile_model(roomy_chip(4, 2), quantised["3x6"], info={"model": "odd"}).hash
+    )
     assert check_program(again) > 0
 
 
 def test_damaged_program_files(quantised, tmp_path):
     path = tmp_path / "p.tide"
-    compile_model(chip(4, 2), quantised["2x10"]).save(path)
+    compile_model(roomy_chip(4, 2), quantised["2x10"]).save(path)
     data = path.read_bytes()
     path.write_bytes(data[: len(data) // 2])
     with pytest.raises(ProgramError, match=r"not an intact \.tide program"):
@@ -124,17 +92,17 @@ def test_damaged_program_files(quantised, tmp_path):
 )  # fmt: skip
 def test_what_does_not_fit_is_refused(quantised, changes, text):
     with pytest.raises(CompileError, match=text):
-        compile_model(chip(4, 2, **changes), quantised["3x6"])
+        compile_model(roomy_chip(4, 2, **changes), quantised["3x6"])
 
 
 def test_context_is_bounded(quantised):
     with pytest.raises(CompileError, match=r"context must be from 1 to 48 .* not 49"):
-        compile_model(chip(4, 2), quantised["3x6"], context=49)
-    assert compile_model(chip(4, 2), quantised["3x6"], context=5).context == 5
+        compile_model(roomy_chip(4, 2), quantised["3x6"], context=49)
+    assert compile_model(roomy_chip(4, 2), quantised["3x6"], context=5).context == 5
 
 
 def test_run_requests_are_checked(quantised):
-    p = compile_model(chip(4, 2), quantised["3x6"])
+    p = compile_model(roomy_chip(4, 2), quantised["3x6"])
     for request, text in (
         (([], 1), "the prompt is empty"),
         (([1] * 49, 1), "prompt has 49 tokens, the context of this program holds 48"),
@@ -173,26 +141,26 @@ def shifted(program, queue, segment, cycles=1):
 @pytest.mark.parametrize("queue", [q.name for q in QUEUES if q.name != "MEMW.W"])
 def test_one_cycle_late_is_seen(quantised, queue):
     """Every queue's timing matters: one cycle more anywhere breaks a rule."""
-    program = compile_model(chip(4, 2), quantised["3x6"])
+    program = compile_model(roomy_chip(4, 2), quantised["3x6"])
     with pytest.raises(ProgramError):
         check_program(shifted(program, queue, Seg.LAYER))
 
 
 def test_late_swap_names_queue_and_cycle(quantised):
-    program = compile_model(chip(4, 2), quantised["3x6"])
+    program = compile_model(roomy_chip(4, 2), quantised["3x6"])
     with pytest.raises(Hazard, match=r"VXM, LAYER cycle \d+ \(n = 1\): samples W_s, which carries"):
         trace_segment(shifted(program, "SXM", Seg.LAYER), Seg.LAYER, 1)
 
 
 def test_segment_too_short_for_a_queue(quantised):
-    program = compile_model(chip(4, 2), quantised["3x6"])
+    program = compile_model(roomy_chip(4, 2), quantised["3x6"])
     config = program.config | {int(Config.HEAD_LENGTH): program.config[Config.HEAD_LENGTH] - 60}
     with pytest.raises(ProgramError, match=r"parked in cycle \d+ of HEAD|lands in cycle"):
         check_program(dataclasses.replace(program, config=config))
 
 
 def test_tide_row_must_be_loaded_before_layers(quantised):
-    program = compile_model(chip(4, 2), quantised["3x6"])
+    program = compile_model(roomy_chip(4, 2), quantised["3x6"])
     config = program.config | {int(Config.EMBED_LENGTH): isa.TOKEN_CYCLES + 5}
     with pytest.raises(ProgramError, match=r"EMBED has 13 cycles, loading a tide row of \d+ words"):
         check_program(dataclasses.replace(program, config=config))

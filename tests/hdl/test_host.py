@@ -7,20 +7,13 @@ from collections import deque
 from dataclasses import replace
 
 import pytest
-from amaranth.sim import Simulator
 
+from support.simulate import simulate
 from tidemill import isa
 from tidemill.chip import CHIPS
 from tidemill_hdl.host import PORTS, FaultRegister, HostDecode, TokenFifo
 
 CHIP = replace(CHIPS["tiny"], context=20)
-
-
-def simulate(dut, bench):
-    sim = Simulator(dut)
-    sim.add_clock(1e-6)
-    sim.add_testbench(bench)
-    sim.run()
 
 
 def test_every_space_has_one_port():

@@ -4,8 +4,8 @@ import dataclasses
 
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 
+from support.simulate import simulate
 from tidemill.chip import CHIPS
 from tidemill.isa import HOST_READ_LATENCY, QUEUE_INDEX, QUEUES, Fault
 from tidemill_hdl.mem_a import MemA
@@ -22,13 +22,6 @@ def chip(request):
     return dataclasses.replace(
         CHIPS["tiny"], lanes=lanes, weight_streams=streams, mem_a_depth=DEPTH, family="ecp5"
     )
-
-
-def run(dut, bench):
-    sim = Simulator(dut)
-    sim.add_clock(1e-6)
-    sim.add_testbench(bench)
-    sim.run()
 
 
 def access(ctx, port, addr):
@@ -66,7 +59,7 @@ def test_random_streams(chip):
             stored = ctx.get(dut.sram.row(row))
             assert [stored[n] for n in range(chip.lanes)] == rows[row].tolist()
 
-    run(dut, bench)
+    simulate(dut, bench)
     assert WRITE.d_func(chip) == 1
 
 
@@ -86,7 +79,7 @@ def test_read_latency(chip):
             await ctx.tick()
             access(ctx, dut.r, None)
 
-    run(dut, bench)
+    simulate(dut, bench)
     assert seen.index(7) == READ.d_func(chip)
 
 
@@ -117,7 +110,7 @@ def test_host(chip):
         assert [stored[n] for n in range(chip.lanes)] == want.tolist()
         assert ctx.get(dut.fault.kind) == Fault.NONE
 
-    run(dut, bench)
+    simulate(dut, bench)
 
 
 def test_faults(chip):
@@ -149,4 +142,4 @@ def test_faults(chip):
             want = 9 if row in (3, 4) else 0
             assert ctx.get(dut.sram.row(row))[0] == want
 
-    run(dut, bench)
+    simulate(dut, bench)

@@ -4,8 +4,8 @@ import dataclasses
 
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 
+from support.simulate import simulate
 from tidemill import numerics
 from tidemill.chip import CHIPS
 from tidemill.isa import HOST_READ_LATENCY, QUEUE_INDEX, QUEUES, Fault
@@ -24,13 +24,6 @@ def chip(request):
     return dataclasses.replace(
         CHIPS["tiny"], lanes=lanes, weight_streams=streams, mem_w_depth=DEPTH, family="ecp5"
     )
-
-
-def run(dut, bench):
-    sim = Simulator(dut)
-    sim.add_clock(1e-6)
-    sim.add_testbench(bench)
-    sim.run()
 
 
 def dispatch(ctx, port, op, addr=0, sub=0):
@@ -101,7 +94,7 @@ def test_random_streams(chip):
             assert ctx.get(dut.fault.kind) == Fault.NONE
             await ctx.tick()
 
-    run(dut, bench)
+    simulate(dut, bench)
 
 
 @pytest.mark.parametrize("op", [READ, GATHER], ids=lambda op: op.mnemonic)
@@ -122,7 +115,7 @@ def test_read_latency(chip, op):
             await ctx.tick()
             dispatch(ctx, dut.r, None)
 
-    run(dut, bench)
+    simulate(dut, bench)
     assert seen.index(7) == op.d_func(chip)
 
 
@@ -144,7 +137,7 @@ def test_write_latency(chip, op):
             await ctx.tick()
             dispatch(ctx, dut.w, None)
 
-    run(dut, bench)
+    simulate(dut, bench)
     assert seen.index(7) == op.d_func(chip) + READ.d_func(chip)
     # reported one cycle after it happens
     assert kinds.index(Fault.COLLISION) == op.d_func(chip)
@@ -178,7 +171,7 @@ def test_host(chip):
         assert stored(ctx, dut) == want.tolist()
         assert ctx.get(dut.fault.kind) == Fault.NONE
 
-    run(dut, bench)
+    simulate(dut, bench)
 
 
 def test_addresses_beyond_the_last_row(chip):
@@ -212,7 +205,7 @@ def test_addresses_beyond_the_last_row(chip):
                 await faults()
         assert not np.array(stored(ctx, dut)).any()
 
-    run(dut, bench)
+    simulate(dut, bench)
 
 
 def test_abort_drops_the_write_of_its_cycle():
@@ -231,4 +224,4 @@ def test_abort_drops_the_write_of_its_cycle():
         assert rows[2].any()
         assert not rows[3].any()
 
-    run(dut, bench)
+    simulate(dut, bench)

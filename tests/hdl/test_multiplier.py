@@ -7,8 +7,8 @@ import re
 import pytest
 from amaranth.back import verilog
 from amaranth.hdl import ClockDomain, Module, signed
-from amaranth.sim import Simulator
 
+from support.simulate import simulate
 from tidemill_hdl.delay import Delay
 from tidemill_hdl.multiplier import Multiplier
 
@@ -17,10 +17,7 @@ def run(dut, bench):
     m = Module()
     m.domains.sync = ClockDomain()
     m.submodules.dut = dut
-    sim = Simulator(m)
-    sim.add_clock(1e-6)
-    sim.add_testbench(bench)
-    sim.run()
+    simulate(m, bench)
 
 
 @pytest.mark.parametrize(("a_width", "b_width"), [(16, 8), (18, 18), (1, 5)])

@@ -7,8 +7,8 @@ from collections import defaultdict
 import numpy as np
 import pytest
 from amaranth.back import verilog
-from amaranth.sim import Simulator
 
+from support.simulate import simulate
 from tidemill.chip import CHIPS
 from tidemill.isa import QUEUE_INDEX, QUEUES
 from tidemill_hdl.multiplier import Multiplier
@@ -67,10 +67,7 @@ def play(dut, program, streams):
         ]
         files.extend([np.array(acts), np.array(groups)])
 
-    sim = Simulator(dut)
-    sim.add_clock(1e-6)
-    sim.add_testbench(bench)
-    sim.run()
+    simulate(dut, bench)
     return np.array(sums), *files
 
 

@@ -1,8 +1,8 @@
 """Noise generators against `numerics.xorshift32`."""
 
 import pytest
-from amaranth.sim import Simulator
 
+from support.simulate import simulate
 from tidemill import numerics
 from tidemill.chip import CHIPS
 from tidemill_hdl.noise import Noise
@@ -33,7 +33,4 @@ def test_codes(seed):
                 codes = [ctx.get(dut.code[lane]) for lane in range(CHIP.lanes)]
                 assert codes == numerics.gumbel_code(state).tolist()
 
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
+    simulate(dut, bench)

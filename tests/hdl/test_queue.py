@@ -6,8 +6,8 @@ import random
 from dataclasses import replace
 
 import pytest
-from amaranth.sim import Simulator
 
+from support.simulate import simulate
 from tidemill import isa
 from tidemill.chip import CHIPS
 from tidemill_hdl.queue import NOTIFY_CYCLES, InstructionQueue
@@ -65,10 +65,7 @@ def run_segments(queue, segments, bases=None, flush_at=None, extra=0):
                 faults[cycle] = isa.Fault(kind)
             await ctx.tick()
 
-    sim = Simulator(dut)
-    sim.add_clock(1e-6)
-    sim.add_testbench(bench)
-    sim.run()
+    simulate(dut, bench)
     return issues, faults
 
 

@@ -8,8 +8,8 @@ import pytest
 from amaranth import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
-from amaranth.sim import Simulator
 
+from support.simulate import simulate
 from tidemill import isa
 from tidemill.chip import CHIPS
 from tidemill_hdl.bases import ConfigSignature
@@ -169,10 +169,7 @@ def play(runs):
                 await ctx.tick()
                 clock += 1
 
-    sim = Simulator(dut)
-    sim.add_clock(1e-6)
-    sim.add_testbench(bench)
-    sim.run()
+    simulate(dut, bench)
     return runs
 
 

@@ -7,21 +7,14 @@ import random
 import pytest
 from amaranth.back import verilog
 from amaranth.lib import data
-from amaranth.sim import Simulator
 
+from support.simulate import simulate
 from tidemill.chip import CHIPS
 from tidemill_hdl.layouts import byte_vector, vector
 from tidemill_hdl.regfile import RegFile
 from tidemill_hdl.sram import Sram
 
 LANES = data.ArrayLayout(8, 4)
-
-
-def run(dut, bench):
-    sim = Simulator(dut)
-    sim.add_clock(1e-6)
-    sim.add_testbench(bench)
-    sim.run()
 
 
 @pytest.mark.parametrize("family", ["generic", "ecp5"])
@@ -58,7 +51,7 @@ def test_random_accesses(family, depth):
         for a in set(places):
             assert [ctx.get(dut.row(a))[lane] for lane in range(4)] == rows[a]
 
-    run(dut, bench)
+    simulate(dut, bench)
     assert Sram.latency == 2
 
 
@@ -80,7 +73,7 @@ def test_collision():
             assert ctx.get(dut.collision) == want
             await ctx.tick()
 
-    run(dut, bench)
+    simulate(dut, bench)
 
 
 def test_collision_stops_a_checked_simulation():
@@ -94,7 +87,7 @@ def test_collision_stops_a_checked_simulation():
         await ctx.tick()
 
     with pytest.raises(AssertionError, match="SRAM collision in row 9"):
-        run(dut, bench)
+        simulate(dut, bench)
 
 
 def test_family_is_checked():
@@ -130,7 +123,7 @@ def test_register_file():
                 if mask >> lane // 2 & 1:
                     rows[w_addr][lane] = value[lane]
 
-    run(dut, bench)
+    simulate(dut, bench)
 
 
 @pytest.fixture

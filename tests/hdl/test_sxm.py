@@ -4,8 +4,8 @@ import dataclasses
 
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 
+from support.simulate import simulate
 from tidemill.chip import CHIPS
 from tidemill.isa import QUEUE_INDEX, QUEUES, Fault
 from tidemill_hdl.sxm import Sxm
@@ -61,8 +61,5 @@ def test_random_moves(chip):
                 want = model(op.mnemonic, x[sources[t], t], tokens[t]).tolist()
             await ctx.tick()
 
-    sim = Simulator(dut)
-    sim.add_clock(1e-6)
-    sim.add_testbench(bench)
-    sim.run()
+    simulate(dut, bench)
     assert {codes[t] for t in range(cycles) if valid[t]} == set(range(8))

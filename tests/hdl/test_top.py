@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 
 import numpy as np
 import pytest
 
+from support.chips import bare_chip
 from tidemill import isa, numerics
-from tidemill.chip import CHIPS
 from tidemill.isa import QUEUE_INDEX, QUEUES, Base, Config, Kind, Red, Seg, Space, Template
 from tidemill_hdl.top import SEQUENCER
 
-ONE = dataclasses.replace(
-    CHIPS["tiny"],
-    name="1x1",
-    lanes=1,
-    weight_streams=1,
-    mem_w_depth=256,
-    mem_a_depth=256,
-    queue_depth=64,
-    tide_depth=64,
-    context=20,
-)
-SMALL = dataclasses.replace(ONE, name="4x2", lanes=4, weight_streams=2)
+ONE, SMALL = bare_chip(1, 1), bare_chip(4, 2)
 
 
 # A hand-made program ---------------------------------------------------------------------------

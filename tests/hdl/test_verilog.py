@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
 import json
@@ -14,18 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from support.chips import bare_chip
 from tidemill.chip import CHIPS, Chip
 from tidemill_hdl.verilog import WAIVERS, generate, manifest
 
-SMALL = dataclasses.replace(
-    CHIPS["tiny"],
-    name="4x2",
-    mem_w_depth=256,
-    mem_a_depth=256,
-    queue_depth=64,
-    tide_depth=64,
-    context=20,
-)
+SMALL = bare_chip(4, 2)
 ONE = 'base = "tiny"\nname = "1x1"\nlanes = 1\nweight_streams = 1\nmem_w_depth = 256\n'
 #: Name -> arguments of `tidemill verilog`; DIR is the folder that holds one.toml.
 FORMS = {

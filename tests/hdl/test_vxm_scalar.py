@@ -1,8 +1,8 @@
 """Scalar unit against `numerics.recip` and `numerics.rsqrt`, one sum per cycle."""
 
 import numpy as np
-from amaranth.sim import Simulator
 
+from support.simulate import simulate
 from tidemill import numerics
 from tidemill_hdl.vxm_scalar import VxmScalar
 
@@ -52,10 +52,7 @@ def test_functions():
             await ctx.tick()
         assert ctx.get(dut.o.en) == 0
 
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
+    simulate(dut, bench)
 
     for k, (square, x, eps) in enumerate(jobs):
         mant, exp = numerics.rsqrt(table, x + eps) if square else numerics.recip(table, x)
@@ -80,7 +77,4 @@ def test_abort():
                 assert ctx.get(dut.o.en) == 0
                 await ctx.tick()
 
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
+    simulate(dut, bench)

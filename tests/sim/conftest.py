@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tidemill.chip import Chip
+from support.chips import small_chip
 from tidemill.compiler.compile import compile_model
 from tidemill.model.checkpoint import ModelConfig, random_checkpoint
 from tidemill.model.quantise import quantise
@@ -16,28 +16,13 @@ from tidemill.program import Program
 from tidemill_sim.engine import Machine, TokenEvent
 from tidemill_sim.rtl import RunResult
 
-#: 4 x 2 with memories that just hold the model.
-SMALL = Chip(
-    name="small",
-    lanes=4,
-    weight_streams=2,
-    mem_w_depth=1200,
-    mem_a_depth=180,
-    act_depth=32,
-    acc_depth=16,
-    queue_depth=256,
-    tide_depth=320,
-    context=24,
-    vocab=40,
-)
-
 
 @pytest.fixture(scope="session")
 def small_program() -> Program:
     """Heads of 6 in vectors of 4, 41 hidden units, 33 tokens: nothing fits the lanes."""
     config = ModelConfig(dim=18, hidden=41, layers=2, heads=3, kv_heads=1, vocab=33, context=24)
     return compile_model(
-        SMALL, quantise(random_checkpoint(config, seed=3), calibration_sequences=4)
+        small_chip(), quantise(random_checkpoint(config, seed=3), calibration_sequences=4)
     )
 
 

@@ -8,49 +8,27 @@ import dataclasses
 import numpy as np
 import pytest
 
-from tidemill.chip import CHIPS
+from support.chips import SIZES, roomy_chip
+from support.models import odd_model
 from tidemill.compiler.compile import compile_model
 from tidemill.isa import Config
-from tidemill.model.checkpoint import ModelConfig, random_checkpoint
 from tidemill.model.integer import IntegerModel
-from tidemill.model.quantise import quantise
 from tidemill.trace import Hazard
 from tidemill_sim.engine import Machine
 
-SIZES = [(1, 1), (2, 1), (4, 2), (4, 4), (8, 2), (8, 8), (16, 8), (16, 16), (16, 1), (32, 4)]
-MODELS = {
-    "3x6": {"dim": 18, "hidden": 41, "layers": 2, "heads": 3, "kv_heads": 1, "vocab": 257},
-    "9x6": {"dim": 54, "hidden": 57, "layers": 1, "heads": 9, "kv_heads": 3, "vocab": 99,
-            "tied": False},
-    "2x10": {"dim": 20, "hidden": 7, "layers": 2, "heads": 2, "kv_heads": 2, "vocab": 50},
-}  # fmt: skip
-
-
-def chip(lanes, streams, context=40):
-    small = lanes < 4
-    return dataclasses.replace(
-        CHIPS["tiny"], name=f"{lanes}x{streams}", lanes=lanes, weight_streams=streams,
-        context=context,
-        mem_w_depth=1 << 16, mem_a_depth=1 << 14, act_depth=512 if small else 256,
-        acc_depth=128 if small else 64, queue_depth=1 << 14, tide_depth=1 << 14,
-    )  # fmt: skip
+MODELS = ("3x6", "9x6", "2x10")
 
 
 @pytest.fixture(scope="module")
 def models():
-    return {
-        name: quantise(
-            random_checkpoint(ModelConfig(**c, context=64), seed=3), calibration_sequences=4
-        )
-        for name, c in MODELS.items()
-    }  # fmt: skip
+    return {name: odd_model(name) for name in MODELS}
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda s: f"{s[0]}x{s[1]}")
 @pytest.mark.parametrize("name", MODELS)
 def test_tokens_equal_the_integer_model(models, size, name):
     qm = models[name]
-    program = compile_model(chip(*size), qm)
+    program = compile_model(roomy_chip(*size), qm)
     warm = min(0.9, qm.max_temperature)
     count = 18
     machine = Machine(program, check=True)
@@ -64,14 +42,14 @@ def test_tokens_equal_the_integer_model(models, size, name):
 
 
 def test_context_end_and_token_count_stop_a_run(models):
-    program = compile_model(chip(4, 2), models["2x10"])
+    program = compile_model(roomy_chip(4, 2), models["2x10"])
     machine = Machine(program)
     assert len(machine.run([1], 1000)) == program.context
     assert len(machine.run([1, 2, 3], 4)) == 6
 
 
 def test_eos_stops_a_run(models):
-    program = compile_model(chip(4, 2), models["2x10"])
+    program = compile_model(roomy_chip(4, 2), models["2x10"])
     first = Machine(program).run([1], 12)
     stop = first[4].token
     at = [e.token for e in first].index(stop)
@@ -81,14 +59,14 @@ def test_eos_stops_a_run(models):
 
 def test_runs_leave_no_trace(models):
     """A, B, A on one machine without reset: both As are equal."""
-    machine = Machine(compile_model(chip(8, 8), models["3x6"]), check=True)
+    machine = Machine(compile_model(roomy_chip(8, 8), models["3x6"]), check=True)
     first = machine.run([1, 4], 12)
     machine.run([1, 9, 200], 20, 0.5, 3)
     assert machine.run([1, 4], 12) == first
 
 
 def test_poison_is_found(models):
-    program = compile_model(chip(4, 2), models["3x6"])
+    program = compile_model(roomy_chip(4, 2), models["3x6"])
     used = program.mem_a_used.copy()
     used[0] = False  # the first multipliers of layer 0
     machine = Machine(dataclasses.replace(program, mem_a_used=used), check=True)
@@ -97,7 +75,7 @@ def test_poison_is_found(models):
 
 
 def test_overflow_is_found(models):
-    program = compile_model(chip(16, 8), models["3x6"])
+    program = compile_model(roomy_chip(16, 8), models["3x6"])
     machine = Machine(program, check=True)
     machine.mem_w = np.full_like(machine.mem_w, 1 << 18)
     with pytest.raises(Hazard, match="does not fit int32"):
