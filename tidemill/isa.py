@@ -62,7 +62,7 @@ TOKEN_CYCLES = 8
 
 
 #: Cycles from a host read to its data.
-HOST_READ_LATENCY = 4
+HOST_READ_LATENCY = 5
 
 
 class Kind(IntEnum):
@@ -302,8 +302,8 @@ QUEUES: tuple[Queue, ...] = tuple(
                     Field("base", _const(3), "address base", Base),
                 ),
                 (
-                    Op("READ", 0, _const(2), 0, "row of all banks -> weight streams E0..S-1"),
-                    Op("GATHER", 1, _const(3), 0, "row of bank (token mod S) -> byte stream E_b"),
+                    Op("READ", 0, _const(3), 0, "row of all banks -> weight streams E0..S-1"),
+                    Op("GATHER", 1, _const(4), 0, "row of bank (token mod S) -> byte stream E_b"),
                 ),
                 doc="weight-plane reads",
             ),

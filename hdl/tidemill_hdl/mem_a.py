@@ -3,7 +3,7 @@
     t           t + 1             t + 2
     READ        memory register   w_a
     WRITE       a READ dispatched now sees it
-    host        as an instruction one cycle later; read data at t + 4
+    host        as an instruction one cycle later; read data at t + 5
 
 Timing rule: one READ and one WRITE per cycle, dispatched at t.
 """
@@ -115,17 +115,19 @@ class MemA(wiring.Component):
         r1_word = Signal.like(h1_word, reset_less=True)
         r2_word = Signal.like(h1_word, reset_less=True)
         r3_data = Signal(64, reset_less=True)
+        r4_data = Signal(64, reset_less=True)  # as late as MEM_W's
         m.d.comb += [
             sram.r_en.eq(h1_read | self.r.valid),
             sram.r_addr.eq(Mux(h1_read, h1_row, self.r.addr)),
             self.w_a.eq(sram.r_data),
-            self.host.rdata.eq(r3_data),
+            self.host.rdata.eq(r4_data),
         ]
         words = [Cat(sram.r_data[n : n + HALVES]) for n in range(0, lanes, HALVES)]
         m.d.sync += [
             r1_word.eq(h1_word),
             r2_word.eq(r1_word),
             r3_data.eq(Array(words)[r2_word]),
+            r4_data.eq(r3_data),
         ]
 
         f0_beyond = Signal()

@@ -1,10 +1,11 @@
 """MEM_W: the weight memory, S banks side by side.
 
-    t           t + 1             t + 2          t + 3
-    READ        memory register   planes
-    GATHER      memory register   output reg.    e_b
-    WRITE       SRAM is written   a READ dispatched now sees it
-    host        as an instruction one cycle later; read data at t + 4
+    t        t + 1                t + 2             t + 3              t + 4
+    READ     registers of a bank  memory register   planes
+    GATHER   registers of a bank  memory register   output register    e_b
+    WRITE    bytes                registers of a    (SRAM is written at the end of t + 2)
+                                  bank; a READ dispatched now sees it
+    host     as an instruction one cycle later; read data at t + 5
 
 Timing rule: one READ or GATHER and one WRITE or SCATTER per cycle, dispatched at t.
 """
@@ -24,6 +25,7 @@ from .layouts import (
     byte_vector,
     vector,
 )
+from .reduce import pipe
 from .sram import Sram
 
 __all__ = ["MemW"]
@@ -49,8 +51,8 @@ class MemW(wiring.Component):
     READ puts the row of every bank on `planes`, GATHER the row of bank `run.token_bank` on `e_b`.
     WRITE puts `w_v` into bank `run.pos_bank`; SCATTER puts lane sub*S + s into lane `run.pos_lane`
     of every bank s. int16 becomes int8 on the way. A write beyond the last row is dropped, a read
-    there gives undefined data; both fault. A READ or GATHER of the row number that is being written
-    collides, whichever banks are meant. `run.abort` drops a write dispatched in its cycle.
+    there gives undefined data; both fault. A read of a bank's row in the cycle in which it is written
+    collides. `run.abort` drops a write dispatched in its cycle.
 
     Parameters
     ----------
@@ -68,11 +70,11 @@ class MemW(wiring.Component):
     w_v : In(vector)
         Sampled in the dispatch cycle of WRITE and SCATTER.
     planes : Out(ArrayLayout(byte_vector, S))
-        Row of every bank, 2 cycles after READ; keeps its value until the next one.
+        Row of every bank, 3 cycles after READ; keeps its value until the next READ or GATHER.
     e_b : Out(byte_vector)
-        Row of one bank, 3 cycles after GATHER; keeps its value until the next one.
+        Row of one bank, 4 cycles after GATHER; keeps its value until the next one.
     fault : Out(FaultSignature)
-        ADDRESS one cycle after the access, COLLISION one cycle after the SRAM is hit.
+        Two cycles after the READ, GATHER or access that is to blame.
     """
 
     def __init__(self, chip):
@@ -128,23 +130,27 @@ class MemW(wiring.Component):
         self._read(m, h1_read, w1_addr, h1_bank, h1_word)
 
         f0_beyond = Signal()
-        f0_collision = Signal()
+        f1_beyond = Signal()
+        f1_collision = Signal()
         m.d.comb += [
             f0_beyond.eq(
                 (self.r.valid & (self.r.addr >= self.chip.mem_w_depth))
                 | (self.w.valid & (self.w.addr >= self.chip.mem_w_depth))
                 | (self.host.en & ~h0_legal)
             ),
-            f0_collision.eq(Cat(bank.collision for bank in self.banks).any()),
+            f1_collision.eq(Cat(bank.collision for bank in self.banks).any()),
         ]
-        m.d.sync += self.fault.kind.eq(
-            Mux(f0_beyond, Fault.ADDRESS, Mux(f0_collision, Fault.COLLISION, Fault.NONE))
-        )
+        m.d.sync += [
+            f1_beyond.eq(f0_beyond),
+            self.fault.kind.eq(
+                Mux(f1_beyond, Fault.ADDRESS, Mux(f1_collision, Fault.COLLISION, Fault.NONE))
+            ),
+        ]
 
         return m
 
     def _write(self, m, h0_row, h0_bank, h0_word, h0_legal):
-        """Write port: bytes, lanes and banks are chosen in t, the SRAM is written in t + 1."""
+        """Write port: lanes and banks are chosen in t, a bank's registers hold its row in t + 2."""
         lanes, streams = self.chip.lanes, self.chip.weight_streams
 
         w0_valid = Signal()
@@ -184,55 +190,62 @@ class MemW(wiring.Component):
             ]
         sub = self.w.sub[: exact_log2(self.chip.subs)] if self.chip.lane_bits else Const(0, 0)
         for s, bank in enumerate(self.banks):
-            m.d.sync += w1_column[s].eq(Array(w0_bytes[s::streams])[sub])
+            w2_lanes = Signal(lanes, name=f"w2_lanes_{s}")
+            w2_addr = Signal.like(w1_addr, name=f"w2_addr_{s}")
+            w2_row = Signal.like(w1_row, name=f"w2_row_{s}")
+            m.d.sync += [
+                w1_column[s].eq(Array(w0_bytes[s::streams])[sub]),
+                w2_lanes.eq(Mux(w1_banks[s], w1_lanes, 0)),
+            ]
+            with m.If(w1_banks[s]):
+                m.d.sync += w2_addr.eq(w1_addr)
+                for n in range(lanes):
+                    m.d.sync += w2_row[n].eq(Mux(w1_scatter, w1_column[s], w1_row[n]))
             m.d.comb += [
-                bank.w_en.eq(Mux(w1_banks[s], w1_lanes, 0)),
-                bank.w_addr.eq(w1_addr),
-                *(
-                    bank.w_data[n].eq(Mux(w1_scatter, w1_column[s], w1_row[n]))
-                    for n in range(lanes)
-                ),
+                bank.w_en.eq(w2_lanes),
+                bank.w_addr.eq(w2_addr),
+                bank.w_data.eq(w2_row),
             ]
         return w1_addr
 
     def _read(self, m, h1_read, h1_addr, h1_bank, h1_word):
-        """Read port and gather; a host read comes in one cycle after its access."""
+        """Read port and gather; a host read comes in one cycle after its access.
+
+        Every bank has registers for its address, near its blocks; they load only when the bank is
+        read, so that synthesis does not make one of them.
+        """
         r0_en = Signal()
+        r0_gather = Signal()
         r0_addr = Signal.like(self.r.addr)
         r0_bank = Signal.like(h1_bank)
-        r1_gather = Signal()
-        r1_bank = Signal.like(h1_bank, reset_less=True)
-        r1_word = Signal.like(h1_word, reset_less=True)
-        r2_gather = Signal()
-        r2_bank = Signal.like(h1_bank, reset_less=True)
-        r2_word = Signal.like(h1_word, reset_less=True)
-        r3_row = Signal(byte_vector(self.chip), reset_less=True)
-        r3_word = Signal.like(h1_word, reset_less=True)
-
         m.d.comb += [
             r0_en.eq(h1_read | self.r.valid),
+            r0_gather.eq(h1_read | (self.r.op == READS.op("GATHER").code)),
             r0_addr.eq(Mux(h1_read, h1_addr, self.r.addr)),
             r0_bank.eq(Mux(h1_read, h1_bank, self.run.token_bank)),
         ]
         for s, bank in enumerate(self.banks):
+            here = Signal(name=f"r0_bank_{s}_en")
+            r1_en = Signal(name=f"r1_en_{s}")
+            r1_addr = Signal.like(r0_addr, name=f"r1_addr_{s}", reset_less=True)
             m.d.comb += [
-                bank.r_en.eq(r0_en),
-                bank.r_addr.eq(r0_addr),
+                here.eq(r0_en & (~r0_gather | (r0_bank == s))),
+                bank.r_en.eq(r1_en),
+                bank.r_addr.eq(r1_addr),
                 self.planes[s].eq(bank.r_data),
             ]
-        m.d.sync += [
-            r1_gather.eq(h1_read | (self.r.valid & (self.r.op == READS.op("GATHER").code))),
-            r1_bank.eq(r0_bank),
-            r1_word.eq(h1_word),
-            r2_gather.eq(r1_gather),
-            r2_bank.eq(r1_bank),
-            r2_word.eq(r1_word),
-            r3_word.eq(r2_word),
-        ]
-        with m.If(r2_gather):
-            m.d.sync += r3_row.eq(Array(bank.r_data for bank in self.banks)[r2_bank])
-        words = [Cat(r3_row[n : n + BYTES]) for n in range(0, self.chip.lanes, BYTES)]
+            m.d.sync += r1_en.eq(here)
+            with m.If(here):
+                m.d.sync += r1_addr.eq(r0_addr)
+
+        r3_gather = pipe(m, "gather", r0_en & r0_gather, 1, 3)[3]
+        r3_bank = pipe(m, "bank", r0_bank, 1, 3)[3]
+        r4_word = pipe(m, "word", h1_word, 1, 4)[4]
+        r4_row = Signal(byte_vector(self.chip), reset_less=True)
+        with m.If(r3_gather):
+            m.d.sync += r4_row.eq(Array(bank.r_data for bank in self.banks)[r3_bank])
+        words = [Cat(r4_row[n : n + BYTES]) for n in range(0, self.chip.lanes, BYTES)]
         m.d.comb += [
-            self.e_b.eq(r3_row),
-            self.host.rdata.eq(Array(words)[r3_word]),
+            self.e_b.eq(r4_row),
+            self.host.rdata.eq(Array(words)[r4_word]),
         ]

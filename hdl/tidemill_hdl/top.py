@@ -202,7 +202,7 @@ class Tidemill(wiring.Component):
         # own addresses, so what is left for the slice is a collision, and that is the read's.
         sources = [(queue.fault, index, 0) for index, queue in enumerate(queues)]
         sources += [
-            (slices["MEM_W"].fault, isa.QUEUE_INDEX["MEMW.R"], 1),
+            (slices["MEM_W"].fault, isa.QUEUE_INDEX["MEMW.R"], 2),
             (slices["SXM"].fault, isa.QUEUE_INDEX["SXM"], 1),
             (slices["MEM_A"].fault, isa.QUEUE_INDEX["MEMA.R"], 1),
             (sequencer.fault, SEQUENCER, 0),

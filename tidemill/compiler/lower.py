@@ -17,7 +17,7 @@ from tidemill.compiler.layout import CompileError, Geometry
 from tidemill.compiler.memory import Memory
 from tidemill.compiler.ops import Address, Builder, Dest, Load
 from tidemill.compiler.schedule import Region, Schedule, Slot
-from tidemill.isa import TOKEN_CYCLES, Base, Timing
+from tidemill.isa import QUEUE_INDEX, QUEUES, TOKEN_CYCLES, Base, Timing
 
 __all__ = ["k_outer", "lower_embed", "lower_head", "lower_layer"]
 
@@ -87,10 +87,13 @@ def lower_embed(chip: Chip, geo: Geometry, mem: Memory) -> _Segment:
     """Token -> residual in MEM_A and the activation file; cosines and sines of this position."""
     s = _Segment(chip, geo, mem, 1, 1)
     # GATHER, BCAST and the multiplier's READ may not dispatch before the token is known
-    first = (
-        TOKEN_CYCLES
-        + 2
-        + max(chip.hop("MEM_W", "VXM"), chip.hop("SXM", "VXM") + chip.hop("MEM_A", "SXM"))
+    gather, read = (
+        QUEUES[QUEUE_INDEX[queue]].op(name).d_func(chip)
+        for queue, name in (("MEMW.R", "GATHER"), ("MEMA.R", "READ"))
+    )
+    first = TOKEN_CYCLES + max(
+        gather - Timing.VXM_AB + chip.hop("MEM_W", "VXM"),
+        read + chip.hop("MEM_A", "SXM") + chip.hop("SXM", "VXM"),
     )
     for v in range(geo.dim_vecs):
         s.b.vxm(

@@ -66,7 +66,7 @@ module bench (
     reg [63:0] limit, silent, zero, abort_at, count, wave_from, wave_to;
     reg anchored, waves;
     reg [3:0] pause;
-    reg [4:0] reading;
+    reg [5:0] reading;
 
     initial begin
         events = 0;
@@ -102,8 +102,8 @@ module bench (
         host_we <= 0;
         start <= 0;
         abort <= 0;
-        reading <= {reading[3:0], 1'b0};
-        if (reading[4]) $fwrite(dump_file, "%u", host_rdata);
+        reading <= {reading[4:0], 1'b0};
+        if (reading[5]) $fwrite(dump_file, "%u", host_rdata);
 
         case (state)
             RESET: begin

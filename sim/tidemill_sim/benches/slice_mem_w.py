@@ -117,12 +117,12 @@ async def latency(dut):
         assert first - READS.op("READ").d_func(chip) == append.d_func(chip), op
         assert set(seen["fault__kind"]) == {Fault.NONE}
         await s.play([read(None), {}, {}, {}], ())
-        # and the read one cycle sooner collides, reported one cycle later
+        # and the read one cycle sooner collides, reported two cycles later
         late = [read("READ", row) if t == append.d_func(chip) - 1 else read(None) for t in range(6)]
         late[0] |= write(op, row)
         late[1] |= write(None)
         seen = (await s.play(late, ["fault__kind"]))["fault__kind"]
-        assert first_cycle(seen, Fault.COLLISION) == append.d_func(chip), op
+        assert first_cycle(seen, Fault.COLLISION) == append.d_func(chip) + 1, op
         assert seen.count(Fault.COLLISION) == 1
 
 
@@ -160,6 +160,6 @@ async def faults(dut):
         (off, Fault.NONE),
         ({}, Fault.NONE),
     ]
-    seen = (await s.play([*(c for c, _ in cases), {}], ["fault__kind"]))["fault__kind"]
-    assert seen[1:] == [kind for _, kind in cases]
+    seen = (await s.play([*(c for c, _ in cases), {}, {}], ["fault__kind"]))["fault__kind"]
+    assert seen[2:] == [kind for _, kind in cases]
     assert await s.host_read("host", range(count)) == [3] * count
