@@ -340,7 +340,7 @@ QUEUES: tuple[Queue, ...] = tuple(
                     Op(
                         "ROWS",
                         0,
-                        lambda c: 6 + c.tree_latency,
+                        lambda c: 7 + c.lane_bits,
                         1,
                         "ni cycles: install weights, activation abc+i, add to group acc "
                         "(fresh at i = 0); a re-issue goes on with group acc+1",
@@ -348,7 +348,7 @@ QUEUES: tuple[Queue, ...] = tuple(
                     Op(
                         "COLS",
                         1,
-                        lambda c: 6 + c.tree_latency,
+                        lambda c: 7 + c.lane_bits,
                         1,
                         "ni cycles: install weights, activation abc, add to group acc+i; "
                         "a re-issue goes on with activation abc+1 and is not fresh",

@@ -28,6 +28,10 @@ class BasesSignature(wiring.Signature):
         super().__init__({b.name.lower(): Out(bits) for b in isa.Base if b != isa.Base.ZERO})
 
 
+#: Width of EMB_STRIDE: an unsigned operand of one 18x18 multiplier, and far beyond any embedding.
+EMB_STRIDE_BITS = 17
+
+
 class ConfigSignature(wiring.Signature):
     """Configuration registers, constant during a run."""
 
@@ -39,7 +43,7 @@ class ConfigSignature(wiring.Signature):
                 "w_layer_stride": Out(w),
                 "k_stride": Out(w),
                 "v_stride": Out(w),
-                "emb_stride": Out(w),
+                "emb_stride": Out(min(w, EMB_STRIDE_BITS)),
                 "a_layer_stride": Out(a),
                 "a_pos_stride": Out(a),
                 "tide_row": Out(TIDE_ROW_BITS),

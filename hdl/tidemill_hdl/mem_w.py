@@ -51,8 +51,8 @@ class MemW(wiring.Component):
     READ puts the row of every bank on `planes`, GATHER the row of bank `run.token_bank` on `e_b`.
     WRITE puts `w_v` into bank `run.pos_bank`; SCATTER puts lane sub*S + s into lane `run.pos_lane`
     of every bank s. int16 becomes int8 on the way. A write beyond the last row is dropped, a read
-    there gives undefined data; both fault. A read of a bank's row in the cycle in which it is written
-    collides. `run.abort` drops a write dispatched in its cycle.
+    there gives undefined data; both fault. A bank's row that is read
+    while it is written collides. `run.abort` drops a write dispatched in its cycle.
 
     Parameters
     ----------

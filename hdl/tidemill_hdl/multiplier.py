@@ -17,7 +17,8 @@ def mult18x18d(a, b, p):
     """An ECP5 MULT18X18D with its input, pipeline and output registers in use, as an `Instance`.
 
     For arrays of multipliers: an `Instance` adds no Verilog module of its own. `a` and `b` are
-    signed, at most 18 bits, `p` as wide as both together.
+    signed, at most 18 bits, `p` as wide as both together. Pins that are not used stay open: the
+    shift pins have no way to a constant, and the router gives up on some.
     """
     wide = [(name, Value.cast(v)) for name, v in (("A", a), ("B", b))]
     pins = {}
@@ -25,8 +26,6 @@ def mult18x18d(a, b, p):
         # sign extension: the pins are single bits
         bits = [v[min(k, len(v) - 1)] for k in range(18)]
         pins |= {f"i_{name}{k}": bit for k, bit in enumerate(bits)}
-        pins |= {f"i_SRI{name}{k}": 0 for k in range(18)}
-    pins |= {f"i_C{k}": 0 for k in range(18)}
     pins |= {f"o_P{k}": bit for k, bit in enumerate(Value.cast(p))}
     registers = {}
     for stage in ("INPUTA", "INPUTB", "PIPELINE", "OUTPUT"):
@@ -40,17 +39,8 @@ def mult18x18d(a, b, p):
         **registers,
         p_GSR="DISABLED",
         i_CLK0=ClockSignal(),
-        i_CLK1=0,
-        i_CLK2=0,
-        i_CLK3=0,
         i_CE0=1,
-        i_CE1=0,
-        i_CE2=0,
-        i_CE3=0,
         i_RST0=0,
-        i_RST1=0,
-        i_RST2=0,
-        i_RST3=0,
         i_SIGNEDA=1,
         i_SIGNEDB=1,
         i_SOURCEA=0,

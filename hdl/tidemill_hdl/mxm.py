@@ -1,15 +1,16 @@
 """MXM: every cycle a whole weight plane meets one activation vector.
 
-    stage  0           1            2, 3, 4      5         6..            X = 5 + tree   X + 1
-    MAC    activation  s1_act,      multipliers  routing   adder trees,   old + sum,     new value
-           file read   planes in                 register  2 levels a     written        is readable
-                                                           register
+    stage  0           1            2            3, 4, 5      6         7..        X = 6 + log2 L
+    MAC    activation  s1_act,      on the way   multipliers  routing   a register  sum into
+           file read   planes in                              register  per level   the file
+
+    The file is read in X - 2 and the old value chosen in X - 1; the new one is readable in X + 1.
 
     LW     t: stream in    t + 1: a MAC reads the new vector
     ACC    t: file read    t + 1: e_acc
 
 Timing rule: cycle k of a MAC dispatched at t is in stage 0 at t + k; an accumulator has its new
-value X + 1 = 6 + tree_latency cycles later. One MAC cycle, one LW and one ACC per cycle, always.
+value X + 1 = 7 + log2(lanes) cycles later. One MAC cycle, one LW and one ACC per cycle, always.
 """
 
 from amaranth import *
@@ -30,7 +31,7 @@ MAC, LOAD, DRAIN = (QUEUES[QUEUE_INDEX[name]] for name in ("MXM.C", "MXM.L", "MX
 #: Width of a product int16 x int8.
 PRODUCT_WIDTH = 24
 #: Stage of the routing register between multipliers and trees.
-ROUTE = 1 + Multiplier.latency + 1
+ROUTE = 2 + Multiplier.latency + 1
 
 
 class Mxm(wiring.Component):
@@ -176,28 +177,31 @@ class Mxm(wiring.Component):
         lanes = range(self.chip.lanes)
         s2_act = Signal.like(s1_act, reset_less=True)
         s2_planes = Signal.like(self.planes, reset_less=True)
+        m.d.sync += [s2_act.eq(s1_act), s2_planes.eq(self.planes)]
+        s3_act = Signal.like(s1_act, reset_less=True)
+        s3_planes = Signal.like(self.planes, reset_less=True)
         if not self.primitives:
-            m.d.sync += [s2_act.eq(s1_act), s2_planes.eq(self.planes)]
+            m.d.sync += [s3_act.eq(s2_act), s3_planes.eq(s2_planes)]
 
         def product(name):
             return Signal(signed(PRODUCT_WIDTH), name=name, reset_less=True)
 
         routed = []
         for s in range(self.chip.weight_streams):
-            s4 = [product(f"s4_product_{s}_{n}") for n in lanes]
             s5 = [product(f"s5_product_{s}_{n}") for n in lanes]
+            s6 = [product(f"s6_product_{s}_{n}") for n in lanes]
             for n in lanes:
                 if self.primitives:
-                    m.submodules[f"mult_{s}_{n}"] = mult18x18d(s1_act[n], self.planes[s][n], s4[n])
+                    m.submodules[f"mult_{s}_{n}"] = mult18x18d(s2_act[n], s2_planes[s][n], s5[n])
                 else:
-                    s3 = product(f"s3_product_{s}_{n}")
-                    m.d.sync += [s3.eq(s2_act[n] * s2_planes[s][n]), s4[n].eq(s3)]
-                m.d.sync += s5[n].eq(s4[n])
-            routed.append(s5)
+                    s4 = product(f"s4_product_{s}_{n}")
+                    m.d.sync += [s4.eq(s3_act[n] * s3_planes[s][n]), s5[n].eq(s4)]
+                m.d.sync += s6[n].eq(s5[n])
+            routed.append(s6)
         return routed
 
     def _tree(self, m, s, terms):
-        """Balanced sum of the terms; a register after every second level, counted from the root."""
+        """Balanced sum of the terms; every level is a register."""
         for level in reversed(range(self.chip.lane_bits)):
             sums = []
             for n in range(1 << level):
@@ -206,43 +210,50 @@ class Mxm(wiring.Component):
                     name=f"tree_{s}_{level}_{n}",
                     reset_less=True,
                 )
-                domain = m.d.comb if level & 1 else m.d.sync
-                domain += total.eq(terms[2 * n] + terms[2 * n + 1])
+                m.d.sync += total.eq(terms[2 * n] + terms[2 * n + 1])
                 sums.append(total)
             terms = sums
         return terms[0]
 
     def _accumulate(self, m, s0_control, sums):
-        """Stages O (old value out of the file) and X = O + 1 (sum into the file)."""
+        """Stages P (group out of the file), O (old value chosen) and X (sum into the file)."""
         sub_bits = exact_log2(self.chip.subs)
-        m.submodules.control = control = Delay(
-            s0_control.shape(), ROUTE + self.chip.tree_latency - 1
-        )
+        m.submodules.control = control = Delay(s0_control.shape(), ROUTE + self.chip.lane_bits - 2)
 
-        o = control.o
-        o_again = Signal()
-        x = Signal.like(o)
+        p = control.o
+        o = Signal.like(p)
+        x = Signal.like(p)
+        # the group is also that of the sum one or two places ahead, which the file has not yet
+        o_next = Signal()
+        o_second = Signal()
+        o_file = Signal(self.group_layout, reset_less=True)
         x_old = Signal(self.group_layout, reset_less=True)
         x_new = Signal(self.group_layout)
+        y_new = Signal(self.group_layout, reset_less=True)
 
         m.d.comb += [
             control.i.eq(s0_control),
-            o_again.eq(x.valid & (x.group == o.group)),
             *(x_new[s].eq(x_old[s] + value) for s, value in enumerate(sums)),
         ]
-        m.d.sync += x.eq(o)
-        # a group that is being written now is not yet in the file
+        m.d.sync += [
+            o.eq(p),
+            x.eq(o),
+            o_next.eq(o.valid & (o.group == p.group)),
+            o_second.eq(x.valid & (x.group == p.group)),
+            o_file.eq(Array(bank.r_data[0] for bank in self.acc_file)[p.group[:sub_bits]]),
+            y_new.eq(x_new),
+        ]
         with m.If(o.fresh):
             m.d.sync += x_old.eq(0)
-        with m.Elif(o_again):
+        with m.Elif(o_next):
             m.d.sync += x_old.eq(x_new)
+        with m.Elif(o_second):
+            m.d.sync += x_old.eq(y_new)
         with m.Else():
-            m.d.sync += x_old.eq(
-                Array(bank.r_data[0] for bank in self.acc_file)[o.group[:sub_bits]]
-            )
+            m.d.sync += x_old.eq(o_file)
         for b, bank in enumerate(self.acc_file):
             m.d.comb += [
-                bank.r_addr[0].eq(o.group[sub_bits:]),
+                bank.r_addr[0].eq(p.group[sub_bits:]),
                 bank.w_en.eq(x.valid & (x.group[:sub_bits] == b)),
                 bank.w_addr.eq(x.group[sub_bits:]),
                 bank.w_data.eq(x_new),

@@ -198,7 +198,7 @@ def test_mac_latency(chip, op):
     first = int(np.argmax(sums[:, 0] == chip.lanes))
     assert sums[first, 0] == chip.lanes
     assert first - DRAIN.op("ACC").d_func(chip) - start == op.d_func(chip)
-    assert op.d_func(chip) == ROUTE + chip.tree_latency + 1
+    assert op.d_func(chip) == ROUTE + chip.lane_bits + 1
 
 
 def test_load_latency(chip):
@@ -233,4 +233,4 @@ def test_primitives_are_one_instance_per_multiplier(chip):
     text = verilog.convert(Mxm(chip, primitives=True), name="mxm", emit_src=False)
     assert text.count("MULT18X18D #(") == chip.macs
     assert text.count("\nmodule ") <= 4 + chip.subs * 2
-    assert Multiplier.latency == ROUTE - 2
+    assert Multiplier.latency == ROUTE - 3

@@ -43,7 +43,7 @@ class Mutation:
 
 
 MUTATIONS = (
-    Mutation("MXM: a register more", "mxm", "s5[n].eq(s4[n])", "s5[n].eq(late(m, s4[n], ON))"),
+    Mutation("MXM: a register more", "mxm", "s6[n].eq(s5[n])", "s6[n].eq(late(m, s5[n], ON))"),
     Mutation(
         "VXM: a register more",
         "vxm",

@@ -285,7 +285,9 @@ class _Layer(_Segment):
             return
         op = b.mac(f"scores {h}", "ROWS", mem.k[unit], Base.LAYER, acts, abc, b.acc, 0,
                    inner, count, True, weights)  # fmt: skip
-        trail = 6 + chip.tree_latency + per - 1 + chip.hop("MXM", "VXM")
+        trail = (
+            QUEUES[QUEUE_INDEX["MXM.C"]].op("ROWS").d_func(chip) + per - 1 + chip.hop("MXM", "VXM")
+        )
         b.vxm("", "score", acc=b.acc, count=self.n, interval=per, into=op, at=trail, **common)
 
     def score_store(self, h: int) -> Address:
