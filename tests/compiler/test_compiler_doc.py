@@ -43,8 +43,8 @@ def test_cycles(page, program):
     assert row(page, "length of LAYER") == [length for _, length in segments]
     starts = {
         "scores 0": ("MXM.C", "abc", 4),
-        "softmax max 0": ("VXM", "tmpl", 18),
-        "softmax exp 0": ("VXM", "tmpl", 19),
+        "softmax max 0": ("VXM", "tmpl", 15),
+        "softmax exp 0": ("VXM", "tmpl", 16),
         "P x V 0": ("MXM.C", "abc", 8),
     }
     for name, (queue, field, value) in starts.items():
