@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 
 from tidemill.chip import Chip
 from tidemill.isa import Space
-from tidemill_sim import verilator
+from tidemill_sim import verilator, waves
 from tidemill_sim.verilator import SimulatorError
+from tidemill_sim.waves import Wave
 
 __all__ = ["RtlEngine", "RtlFault", "RtlToken", "RunRequest", "RunResult", "SimulatorError", "Wave"]
 
@@ -78,15 +79,6 @@ class RunResult:
     finished: bool = False
     mem_w: NDArray[np.int8] | None = None
     mem_a: NDArray[np.int16] | None = None
-
-
-@dataclass(frozen=True)
-class Wave:
-    """Waves of cycles `first` to `last` of the first run, as FST."""
-
-    path: Path
-    first: int = 0
-    last: int | None = None
 
 
 class RtlEngine:
@@ -151,8 +143,8 @@ class RtlEngine:
                     f"+verilator+seed+{x_seed % (1 << 31 - 1) or 1}",
                 ]
             if wave is not None:
-                plusargs += [f"+wave={wave.path.resolve()}", f"+wave_from={wave.first}"]
-                plusargs += [] if wave.last is None else [f"+wave_to={wave.last}"]
+                plusargs += [f"+wave={work / 'wave'}"]
+                plusargs += [f"+wave_from={wave.first}", f"+wave_to={wave.last}"]
             results = [RunResult() for _ in requests]
             with _Follower(work / "log", progress):
                 begin = time.perf_counter()
@@ -161,6 +153,10 @@ class RtlEngine:
             self._read_log(work / "log", results, limit)
             if dump:
                 self._read_dump(work / "dump", results)
+            if wave is not None:
+                if not (work / "wave").exists():
+                    raise SimulatorError(f"the run ended before cycle {wave.first} of the waves")
+                waves.write(work / "wave", wave, self.chip)
         finally:
             shutil.rmtree(work, ignore_errors=True)
         return results
