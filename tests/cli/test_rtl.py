@@ -65,10 +65,10 @@ def test_a_fault_is_an_error(td: Cli, fake_rtl: SimpleNamespace, tide: Path) -> 
 
 def test_waves(ok: Cli, fake_rtl: SimpleNamespace, tide: Path, folder: Path) -> None:
     fake_rtl.program = tide
-    args = ("run", "--model", str(tide), *RTL, "--wave", "DIR/w.fst", "--from", "5", "--to", "9")
-    assert "w.fst" in ok(*args).stderr
+    args = ("run", "--model", str(tide), *RTL, "--wave", "DIR/w.vcd", "--from", "5", "--to", "9")
+    assert "w.gtkw" in ok(*args).stderr
     wave = fake_rtl.wave
-    assert (wave.path, wave.first, wave.last) == (folder / "w.fst", 5, 9)
+    assert (wave.path, wave.first, wave.last) == (folder / "w.vcd", 5, 9)
 
 
 def test_bench(ok: Cli, fake_rtl: SimpleNamespace, tide: Path) -> None:

@@ -6,12 +6,14 @@ import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidemill.commands.common import working
 from tidemill.isa import QUEUES, TIDE_SEQUENCER, Fault
 from tidemill.program import Program
+
+if TYPE_CHECKING:
+    from tidemill_sim.waves import Wave
 
 __all__ = ["Outcome", "Request", "memories_equal", "predicted_cycles", "run_rtl", "run_sim"]
 
@@ -79,10 +81,10 @@ def run_rtl(
     program: Program,
     request: Request,
     listen: Listener | None = None,
-    wave: tuple[Path, int, int | None] | None = None,
+    wave: Wave | None = None,
 ) -> Outcome:
     """The run in the Verilog under Verilator. Raises `SimulatorError` if that cannot be."""
-    from tidemill_sim.rtl import RtlEngine, RunRequest, Wave
+    from tidemill_sim.rtl import RtlEngine, RunRequest
 
     engine = RtlEngine(program.chip)
     with working() as say:
@@ -94,7 +96,7 @@ def run_rtl(
         [RunRequest(writes)],
         dump=request.check,
         progress=(lambda _, t: listen(t.token, t.generated)) if listen else None,
-        wave=Wave(*wave) if wave else None,
+        wave=wave,
     )[0]
     fault = ""
     if result.fault is not None:

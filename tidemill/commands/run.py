@@ -36,11 +36,15 @@ from tidemill.program import Program
 
 if TYPE_CHECKING:
     from tidemill.model.tokenizer import Tokenizer
+    from tidemill_sim.waves import Wave
 
 __all__ = ["run"]
 
 #: Tokens shown at each end of a run when not all are.
 ENDS = 3
+
+#: Cycles of waves after the first, if the last is not chosen.
+WINDOW = 2000
 
 
 class _Printer:
@@ -81,20 +85,19 @@ def _prompt_text(prompt: str | None, prompt_file: Path | None) -> str:
         raise UserError(f"prompt file {str(prompt_file)!r} is not UTF-8 text") from None
 
 
-def _wave(
-    engine: str, wave: Path | None, first: int, last: int | None
-) -> tuple[Path, int, int | None] | None:
+def _wave(engine: str, wave: Path | None, first: int, last: int | None) -> Wave | None:
     if wave is None:
         if first or last is not None:
             raise UserError("--from and --to choose the cycles of --wave, which is not given")
         return None
     if engine != "rtl":
         raise UserError(f"--wave needs --engine rtl; the {engine} engine has no signals")
-    if first < 0 or (last is not None and last < first):
-        raise UserError(f"there are no cycles from {first} to {last}")
-    if not wave.resolve().parent.is_dir():
-        raise UserError(f"cannot write {str(wave)!r}: its folder does not exist")
-    return wave, first, last
+    from tidemill_sim.waves import Wave
+
+    try:
+        return Wave(wave, first, first + WINDOW if last is None else last)
+    except ValueError as e:
+        raise UserError(str(e)) from None
 
 
 def _rows(predicted: list[int], made: Outcome, every: bool) -> list[tuple[str, str, str, str]]:
@@ -187,12 +190,22 @@ def _word(equal: bool) -> str:
 )
 @click.option(
     "--wave",
-    metavar="OUT.FST",
+    metavar="OUT.VCD",
     type=click.Path(path_type=Path),
-    help="Write waves (rtl; needs a build of its own, once).",
+    help="Write waves and a save file for GTKWave (rtl; needs a build of its own, once). "
+    ".fst in place of .vcd needs GTKWave's vcd2fst.",
 )
-@click.option("--from", "first", metavar="C", type=int, default=0, help="First cycle of the waves.")
-@click.option("--to", "last", metavar="C", type=int, help="Last cycle of the waves.")
+@click.option(
+    "--from",
+    "first",
+    metavar="C",
+    type=int,
+    default=0,
+    help="First cycle of the waves, counted from the start of the run (default: 0).",
+)
+@click.option(
+    "--to", "last", metavar="C", type=int, help=f"Last cycle (default: {WINDOW} after the first)."
+)
 @click.option("-v", "--verbose", is_flag=True, help="A line for every position.")
 @json_option
 @click.pass_context
@@ -225,7 +238,7 @@ def run(
     \b
     tidemill run --prompt "Tom had a red ball" --temperature 0.8 --seed 3
     tidemill run --engine rtl --tokens 20 -v
-    tidemill run --engine rtl --tokens 2 --wave first.fst --from 0 --to 2000
+    tidemill run --engine rtl --tokens 2 --wave first.vcd --from 0 --to 2000
     """  # noqa: D301
     from tidemill.store import tokenizer_of
 
@@ -284,7 +297,7 @@ def run(
     else:
         _report(program, made, facts, verbose)
     if waves:
-        note(f"waves written to {waves[0]}")
+        note(f"waves written to {waves.path}; open them with gtkwave {waves.save_file}")
     if not good:
         reason = f"the chip reported a fault: {made.fault}" if made.fault else ""
         raise UserError(reason or "the run differs from its prediction")

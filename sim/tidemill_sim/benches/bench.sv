@@ -63,8 +63,8 @@ module bench (
     string path;
     integer script, log_file, dump_file, got;
     reg [127:0] record;
-    reg [63:0] limit, silent, zero, abort_at, count, wave_from, wave_to;
-    reg anchored, waves;
+    reg [63:0] limit, silent, zero, abort_at, count;
+    reg anchored;
     reg [3:0] pause;
     reg [5:0] reading;
 
@@ -85,15 +85,6 @@ module bench (
         dump_file = 0;
         if ($value$plusargs("dump=%s", path)) dump_file = $fopen(path, "wb");
         if (!$value$plusargs("limit=%d", limit)) limit = 2000000;
-`ifdef TIDEMILL_WAVES
-        waves = 0;
-        if ($value$plusargs("wave=%s", path)) begin
-            waves = 1;
-            $dumpfile(path);
-        end
-        if (!$value$plusargs("wave_from=%d", wave_from)) wave_from = 0;
-        if (!$value$plusargs("wave_to=%d", wave_to)) wave_to = -64'd1;
-`endif
     end
 
     always @(posedge clk) begin
@@ -198,10 +189,29 @@ module bench (
                 finished <= 1;
             end
         endcase
+    end
 
 `ifdef TIDEMILL_WAVES
-        if (waves && anchored && now - zero == wave_from) $dumpvars(0, dut);
-        if (waves && anchored && now - zero == wave_to) $dumpoff;
-`endif
+    // Waves of cycles +wave_from to +wave_to of the first run, for Verilator. All signals change at
+    // clock edges, where cycles begin: the dump begins and ends in the middle of its cycles.
+    string wave;
+    reg [63:0] cycle = 0, wave_from, wave_to;
+    reg counting = 0;
+
+    initial begin
+        if (!$value$plusargs("wave=%s", wave)) $fatal(1, "no +wave");
+        if (!$value$plusargs("wave_from=%d", wave_from)) $fatal(1, "no +wave_from");
+        if (!$value$plusargs("wave_to=%d", wave_to)) $fatal(1, "no +wave_to");
+        $dumpfile(wave);
     end
+
+    always @(negedge clk) begin
+        if (counting || (run == 1 && dut.sequencer.tide_load)) begin
+            counting = 1;
+            if (cycle == wave_from) $dumpvars(0, dut);
+            if (cycle == wave_to) $c("vlSymsp->_traceDumpClose();");  // its $dumpoff does nothing
+            cycle = cycle + 1;
+        end
+    end
+`endif
 endmodule
