@@ -135,7 +135,7 @@ module bench (
 
             RUN: begin
                 silent <= silent + 1;
-                if (pause != 3) pause <= pause + 1;
+                pause <= busy ? 0 : pause + 1;  // a fault may be reported after the last cycle
                 if (!anchored && dut.sequencer.tide_load) begin
                     anchored <= 1;
                     zero <= now;
@@ -152,7 +152,7 @@ module bench (
                             chip_cycles, now - zero);
                     $fflush(log_file);
                 end
-                if (pause == 3 && !busy) begin
+                if (pause == 7 && !busy) begin
                     pause <= 0;
                     $fwrite(log_file, "E %0d %0d %0d %0d %0d\n", fault, fault_kind, fault_queue,
                             fault_cycle, now);
