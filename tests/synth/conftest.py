@@ -34,14 +34,19 @@ def tool():
 def synthesise(tool):
     """`synthesise(text, top, folder)`: Verilog for an ECP5; cell counts and the log.
 
-    Leaves the netlist `{top}.json` in `folder`. Two to five minutes for a large chip.
+    Leaves the netlist `{top}.json` in `folder`. Two to five minutes for a large chip. `purge`
+    drops unused names before the LUTs are mapped: yosys 0.70 stops at an assertion in abc9 with
+    some designs otherwise (docs/pitfalls.md).
     """
 
-    def run(text, top, folder):
+    def run(text, top, folder, purge=False):
         (folder / f"{top}.v").write_text(text)
+        synth = f"tee -q -a {top}.log synth_ecp5 -top {top}"
+        halves = (f"{synth} -run :map_luts", "opt_clean -purge", f"{synth} -run map_luts:")
         script = (
             f"read_verilog {top}.v",
-            f"tee -q -o {top}.log synth_ecp5 -top {top} -json {top}.json",
+            *(halves if purge else (synth,)),
+            f"write_json {top}.json",
             f"tee -q -o {top}.stat stat -json",
         )
         tool("yosys", "-q", "-p", "; ".join(script), folder=folder)

@@ -77,7 +77,7 @@ def describe(path):
 def test_clock(synthesise, tool, tmp_path, monkeypatch):
     monkeypatch.setenv("AMARANTH_USE_YOSYS", "builtin")
     text = verilog.convert(MatrixUnit(CHIPS["ulx3s-85f"]), name="unit", emit_src=False)
-    counts, _ = synthesise(text, "unit", tmp_path)
+    counts, _ = synthesise(text, "unit", tmp_path, purge=True)
     tool(
         "nextpnr-ecp5",
         *("--85k", "--speed", "6", "--package", "CABGA381", "--json", "unit.json"),
