@@ -1,7 +1,7 @@
 """The instruction set as one table: queues, fields, encodings, timing.
 
 Encoder, decoder, assembler text, RTL layouts, simulator, checker, scheduler and `docs/isa.md`
-derive from it. No other file contains a latency.
+derive from it. No other file contains a latency. It is long because it is the one table.
 
 Word of every queue, least significant bit first:
 

@@ -7,7 +7,8 @@ activation, accumulator, scalar, maximum) are followed write by write. What does
 outside its memory, a result that lands after the segment's end. The simulator runs the result; the
 checker asks for all n.
 
-It knows the program and the ISA table, nothing of the compiler.
+It knows the program and the ISA table, nothing of the compiler. One file, although a long one: one
+pass over a segment, in which every queue's handler shares the same streams and files.
 """
 
 from __future__ import annotations
@@ -460,7 +461,8 @@ class _Tracer:
     def _memw_w(self, cycle: int, b: Burst, f: dict[str, int]) -> None:
         e = self._event("MEMW.W", cycle, b, f, -1)
         e.ins["value"] = ("ev", self.sample("MEMW.W", "E_v", "VXM", "MEM_W", cycle))
-        self.landed("MEMW.W", cycle, cycle + 2)
+        written = QUEUES[isa.QUEUE_INDEX["MEMW.W"]].op(b.mnemonic).d_func(self.chip)
+        self.landed("MEMW.W", cycle, cycle + written)
 
     # Collisions --------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tidemill.isa import Base, Config, Red
+from tidemill.isa import QUEUE_INDEX, QUEUES, Base, Config, Red
 from tidemill.trace import Hazard, Macro, Trace
 from tidemill_sim.batches import BUILDERS, Batch
 
@@ -83,7 +83,8 @@ def make_plan(machine: Machine, trace: Trace) -> Plan:
             per = chip.weight_streams if e.kind.endswith("WRITE") else chip.lanes
             first, last = (trace.n - 1) * chip.lanes // per, (trace.n * chip.lanes - 1) // per
             rows = {e.fields["addr"] + program.config[step] * k for k in range(first, last + 1)}
-            written.append((rows, e.cycle + 2, e.level))
+            lands = QUEUES[QUEUE_INDEX["MEMW.W"]].op(e.kind.split()[1]).d_func(chip)
+            written.append((rows, e.cycle + lands, e.level))
         groups.setdefault(key, []).append(e)
     batches = [
         BUILDERS[key[1].split()[0]](machine, key, items)

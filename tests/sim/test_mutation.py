@@ -2,7 +2,8 @@
 
 Every mutation is an edit of a source of `tidemill_hdl`, switched on by `+mutant=N`, so one build
 serves all. A second, hand-made program takes the MXM to the ends of int32, where no small model
-goes; on the RTL as it is, it is the test that extreme operands are exact.
+goes; on the RTL as it is, it is the test that extreme operands are exact. Table, program and build
+stay in one file: an edit of the RTL moves the anchors of the table and nothing else.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 The order of the calls is the priority of the list scheduler; what an op waits for follows from the
 cells it touches. One LAYER serves every layer: all that differs between layers is data at
-LAYER-relative addresses.
+LAYER-relative addresses. The three segments share one file because they share their helpers and
+their places in activation and accumulator files.
 """
 
 from __future__ import annotations
