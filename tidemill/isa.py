@@ -41,6 +41,8 @@ __all__ = [
     "Space",
     "Template",
     "Timing",
+    "base_bits",
+    "config_bits",
 ]
 
 WAIT_BITS = 6
@@ -532,3 +534,40 @@ class Config(IntEnum):
     #: 16..23: initial value of scalar file entry i at the start of a run: mant in 15:0, exp in
     #: 21:16
     SCALAR0 = 16
+
+
+#: Width of TIDE_ROW: every column of every queue and the segment length.
+TIDE_ROW_BITS = _log2(len(QUEUES) * TIDE_COLUMNS + 2)
+
+
+def base_bits(depth: int) -> int:
+    """Width of the address bases of a memory: wide enough that a sum out of range shows."""
+    return min(24, _log2(depth) + 8)
+
+
+def config_bits(chip: Chip) -> dict[int, int]:
+    """Bits of every register of `Space.CONFIG`, keyed by its address.
+
+    The host port drops what lies above them; `Program` refuses a value that has any.
+    """
+    w, a = base_bits(chip.mem_w_depth), base_bits(chip.mem_a_depth)
+    bits: dict[int, int] = {
+        Config.LAYERS: 12,
+        Config.W_LAYER_STRIDE: w,
+        Config.K_STRIDE: w,
+        Config.V_STRIDE: w,
+        # an unsigned operand of one 18x18 multiplier, and far beyond any embedding
+        Config.EMB_STRIDE: min(w, 17),
+        Config.A_LAYER_STRIDE: a,
+        Config.A_POS_STRIDE: a,
+        Config.TIDE_ROW: TIDE_ROW_BITS,
+        Config.EPS: 32,
+        Config.VOCAB: 17,
+        Config.EMBED_LENGTH: TIDE_VALUE_BITS,
+        Config.HEAD_LENGTH: TIDE_VALUE_BITS,
+        Config.EOS: 16,
+        Config.PROMPT_LENGTH: 16,
+        Config.MAX_TOKENS: 16,
+        Config.SEED: 32,
+    }
+    return bits | {Config.SCALAR0 + i: 22 for i in range(8)}

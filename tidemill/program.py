@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from tidemill import isa
 from tidemill.chip import Chip, ChipError
-from tidemill.isa import QUEUES, Config, Seg, Space, Template
+from tidemill.isa import QUEUES, Config, Seg, Space, Template, config_bits
 
-__all__ = ["Program", "ProgramError", "load_program"]
+__all__ = ["Program", "ProgramError", "load_program", "register_name"]
 
 FORMAT = 1
 
@@ -55,6 +55,16 @@ class Program:
     mem_a_used: NDArray[np.bool_]
     #: model name, vocabulary, tokenizer facts, memory map, compiler report
     info: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        bits = config_bits(self.chip)
+        for register, value in self.config.items():
+            top = (1 << bits[register]) - 1
+            if not 0 <= value <= top:
+                raise ProgramError(
+                    f"register {register_name(register)} must be from 0 to {top} on this chip, "
+                    f"not {value}"
+                )
 
     # Time --------------------------------------------------------------------------------------
 
@@ -182,9 +192,7 @@ class Program:
             "chip": self.chip.as_dict(),
             "chip_hash": self.chip.hash,
             "starts": self.starts,
-            "config": {
-                Config(k).name if k < 16 else f"SCALAR{k - 16}": v for k, v in self.config.items()
-            },
+            "config": {register_name(k): v for k, v in self.config.items()},
             "templates": [t.encode() for t in self.templates],
             "info": self.info,
         }
@@ -249,6 +257,13 @@ def _decode_template(word: int) -> Template:
         else:
             values[name] = kinds.get(name, bool)(raw)
     return Template(**values)
+
+
+def register_name(register: int) -> str:
+    """Name of a register of `Space.CONFIG` in manifests, assembler text and messages."""
+    if register >= Config.SCALAR0:
+        return f"SCALAR{register - Config.SCALAR0}"
+    return Config(register).name
 
 
 def load_program(path: str | Path) -> Program:

@@ -7,55 +7,27 @@ segment; the token's bases follow five cycles after `token`.
 from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import ceil_log2
 
 from tidemill import isa
-from tidemill_hdl.tide import TIDE_ROW_BITS
 
-__all__ = ["Bases", "BasesSignature", "ConfigSignature", "base_bits"]
-
-
-def base_bits(depth):
-    """Width of the address bases of a memory: wide enough that a sum out of range shows."""
-    return min(24, ceil_log2(depth) + 8)
+__all__ = ["Bases", "BasesSignature", "ConfigSignature"]
 
 
 class BasesSignature(wiring.Signature):
     """Address bases of one memory, one member per `isa.Base` other than ZERO; read in stage X."""
 
     def __init__(self, depth):
-        bits = base_bits(depth)
+        bits = isa.base_bits(depth)
         super().__init__({b.name.lower(): Out(bits) for b in isa.Base if b != isa.Base.ZERO})
-
-
-#: Width of EMB_STRIDE: an unsigned operand of one 18x18 multiplier, and far beyond any embedding.
-EMB_STRIDE_BITS = 17
 
 
 class ConfigSignature(wiring.Signature):
     """Configuration registers, constant during a run."""
 
     def __init__(self, chip):
-        w, a = base_bits(chip.mem_w_depth), base_bits(chip.mem_a_depth)
+        bits = isa.config_bits(chip)
         super().__init__(
-            {
-                "layers": Out(12),
-                "w_layer_stride": Out(w),
-                "k_stride": Out(w),
-                "v_stride": Out(w),
-                "emb_stride": Out(min(w, EMB_STRIDE_BITS)),
-                "a_layer_stride": Out(a),
-                "a_pos_stride": Out(a),
-                "tide_row": Out(TIDE_ROW_BITS),
-                "eps": Out(32),
-                "vocab": Out(17),
-                "embed_length": Out(isa.TIDE_VALUE_BITS),
-                "head_length": Out(isa.TIDE_VALUE_BITS),
-                "eos": Out(16),
-                "prompt_length": Out(16),
-                "max_tokens": Out(16),
-                "seed": Out(32),
-            }
+            {c.name.lower(): Out(bits[c]) for c in isa.Config if c < isa.Config.SCALAR0}
         )
 
 

@@ -14,7 +14,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from tidemill import isa
-from tidemill_hdl.bases import BasesSignature, base_bits
+from tidemill_hdl.bases import BasesSignature
 from tidemill_hdl.layouts import FaultSignature, HostSignature, IssueSignature
 from tidemill_hdl.tide import TideSignature
 
@@ -265,7 +265,7 @@ class InstructionQueue(wiring.Component):
                 m.d.sync += getattr(self.issue, name).eq(self.x[name])
 
         if self.memory_depth is not None:
-            base = Signal(base_bits(self.memory_depth))
+            base = Signal(isa.base_bits(self.memory_depth))
             bad = Signal()
             total = Signal(len(base) + 1)
             with m.Switch(self.x.base):

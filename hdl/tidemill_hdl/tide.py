@@ -15,10 +15,7 @@ from amaranth.utils import ceil_log2
 from tidemill import isa
 from tidemill_hdl.layouts import HostSignature
 
-__all__ = ["TIDE_ROW_BITS", "Tide", "TideSignature"]
-
-#: Width of the TIDE_ROW register: every column of every queue and the segment length.
-TIDE_ROW_BITS = ceil_log2(len(isa.QUEUES) * isa.TIDE_COLUMNS + 2)
+__all__ = ["Tide", "TideSignature"]
 
 _WORD = data.StructLayout(
     {
@@ -54,7 +51,7 @@ class Tide(wiring.Component):
     -------
     words : In(HostSignature())
         Host writes, `isa.Space.TIDE`.
-    row : In(TIDE_ROW_BITS)
+    row : In(isa.TIDE_ROW_BITS)
         Words of a row; constant during a run.
     clear : In(1)
         A run starts: the next row is row 0.
@@ -73,7 +70,7 @@ class Tide(wiring.Component):
         super().__init__(
             {
                 "words": In(HostSignature()),
-                "row": In(TIDE_ROW_BITS),
+                "row": In(isa.TIDE_ROW_BITS),
                 "clear": In(1),
                 "step": In(1),
                 "load": In(1),
@@ -98,7 +95,7 @@ class Tide(wiring.Component):
 
         base = Signal(read.addr.shape())
         wait = Signal(range(isa.TOKEN_CYCLES))
-        left = Signal(TIDE_ROW_BITS)
+        left = Signal(isa.TIDE_ROW_BITS)
         a_active = Signal()  # address stage, EMBED cycle TOKEN_CYCLES - 2 + k
         d_valid = Signal()  # RAM output stage
         m.d.comb += [a_active.eq((wait == 0) & (left != 0)), read.en.eq(a_active)]

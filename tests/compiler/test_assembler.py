@@ -19,7 +19,7 @@ from tidemill.compiler.emit import encode_control, encode_op
 from tidemill.isa import QUEUES, Config, Kind, Queue, Seg, Template
 from tidemill.model.checkpoint import ModelConfig, random_checkpoint
 from tidemill.model.quantise import quantise
-from tidemill.program import Program
+from tidemill.program import Program, ProgramError, register_name
 from tidemill.timeline import decode_word
 
 SMALL = small_chip(mem_w_depth=600)
@@ -129,8 +129,9 @@ cells = st.tuples(
     some=st.lists(templates, max_size=32),
     table=st.lists(st.lists(cells, min_size=4, max_size=4, unique_by=lambda c: c[:2]),
                    min_size=1, max_size=6),
-    registers=st.dictionaries(st.sampled_from([*range(13), *range(16, 24)]),
-                              st.integers(0, (1 << 32) - 1)),
+    registers=st.fixed_dictionaries({}, optional={
+        r: st.integers(0, (1 << bits) - 1) for r, bits in isa.config_bits(SMALL).items()
+    }),
 )  # fmt: skip
 @settings(max_examples=40)
 def test_any_templates_tide_table_and_registers_survive(
@@ -258,6 +259,17 @@ WRONG_LINES = {
     "SYNC": r"SYNC comes before any \.queue",
     ".segment EMBED": r"\.segment comes before any \.queue",
 }
+
+
+def test_a_register_wider_than_the_chip_has_it_is_refused() -> None:
+    """The host port would drop the upper bits: the chip and the simulator would differ."""
+    for register, bits in isa.config_bits(SMALL).items():
+        name, top = register_name(register), (1 << bits) - 1
+        text = f"{HEAD}\n.config {name}={{}}\n{SKELETON}"
+        assert assemble(text.format(top)).config == {register: top}
+        told = f"register {name} must be from 0 to {top} on this chip, not {top + 1}"
+        with pytest.raises(ProgramError, match=f"^{told}$"):
+            assemble(text.format(top + 1))
 
 
 @pytest.mark.parametrize("line", WRONG_LINES, ids=range(len(WRONG_LINES)))

@@ -10,8 +10,8 @@ from enum import IntEnum
 from tidemill import isa
 from tidemill.chip import CHIPS, Chip
 from tidemill.compiler.ops import TEMPLATES
-from tidemill.isa import QUEUE_INDEX, QUEUES, TIDE_SEQUENCER, Config, Kind, Queue, Seg, Template
-from tidemill.program import Program
+from tidemill.isa import QUEUE_INDEX, QUEUES, TIDE_SEQUENCER, Kind, Queue, Seg, Template
+from tidemill.program import Program, register_name
 from tidemill.timeline import Word, decode_word
 
 __all__ = ["SEQUENCER", "TEMPLATE_COUNT", "TEMPLATE_ENUMS", "disassemble", "instruction"]
@@ -40,7 +40,7 @@ def disassemble(program: Program) -> str:
     out = [f"; {chip.describe()}"]
     out.append(" ".join([".chip", *(f"{k}={_plain(v)}" for k, v in chip.as_dict().items())]))
     out += ["", "; registers"]
-    out += _wrap(".config", (f"{_register_name(r)}={v}" for r, v in program.config.items()))
+    out += _wrap(".config", (f"{register_name(r)}={v}" for r, v in program.config.items()))
     out += ["", "; what VXM passes do"]
     names = _template_names(program)
     for i, t in enumerate(program.templates):
@@ -107,11 +107,6 @@ def _wrap(head: str, items: Iterable[str]) -> Iterator[str]:
             line = head
         line += " " + item
     yield line
-
-
-def _register_name(register: int) -> str:
-    first = int(Config.SCALAR0)
-    return f"SCALAR{register - first}" if register >= first else Config(register).name
 
 
 def _destination_name(dest: int) -> str:
