@@ -546,7 +546,7 @@ def base_bits(depth: int) -> int:
 
 
 def config_bits(chip: Chip) -> dict[int, int]:
-    """Bits of every register of `Space.CONFIG`, keyed by its address.
+    """Bits of every register of `Space.CONFIG`, keyed by its address, in that order.
 
     The host port drops what lies above them; `Program` refuses a value that has any.
     """

@@ -247,8 +247,7 @@ WRONG_LINES = {
     HEAD.replace("lanes=4", "lanes=3"): (
         r"chip 'small': lanes must be a power of two from 1 to 64, not 3"
     ),
-    ".config LAYER=5": r"no register 'LAYER'; there are LAYERS, W_LAYER_STRIDE, .*, SCALAR7",
-    ".config LAYERS=-5": r"LAYERS must be from 0 to \d+, not -5",
+    ".config LAYERS=5": r"the text has to begin with \.chip, or be given a --image",
     ".template": r"\.template needs a number",
     ".template 32 a=WA": r"template must be from 0 to 31, not 32",
     ".template 0": r"template 0 needs a=, one of ACC, T, WA, WS, BYTE, NOISE",
@@ -267,9 +266,18 @@ def test_a_register_wider_than_the_chip_has_it_is_refused() -> None:
         name, top = register_name(register), (1 << bits) - 1
         text = f"{HEAD}\n.config {name}={{}}\n{SKELETON}"
         assert assemble(text.format(top)).config == {register: top}
-        told = f"register {name} must be from 0 to {top} on this chip, not {top + 1}"
-        with pytest.raises(ProgramError, match=f"^{told}$"):
-            assemble(text.format(top + 1))
+        told = f"{name} must be from 0 to {top}"
+        for wrong in (-5, top + 1):
+            with pytest.raises(AssemblyError, match=f"^line 2: {told}, not {wrong}$"):
+                assemble(text.format(wrong))
+            with pytest.raises(ProgramError, match=f"^register {told} on this chip, not {wrong}$"):
+                dataclasses.replace(assemble(text.format(top)), config={register: wrong})
+
+
+def test_an_unknown_register_is_refused() -> None:
+    told = r"^line 2: no register 'LAYER'; there are LAYERS, W_LAYER_STRIDE, .*, SCALAR7$"
+    with pytest.raises(AssemblyError, match=told):
+        assemble(f"{HEAD}\n.config LAYER=5\n{SKELETON}")
 
 
 @pytest.mark.parametrize("line", WRONG_LINES, ids=range(len(WRONG_LINES)))

@@ -33,14 +33,13 @@ from tidemill.isa import (
     QUEUE_INDEX,
     QUEUES,
     TIDE_SEQUENCER,
-    Config,
     Ctrl,
     Kind,
     Queue,
     Seg,
     Template,
 )
-from tidemill.program import Program, ProgramError
+from tidemill.program import Program, ProgramError, register_name
 
 __all__ = ["AssemblyError", "assemble"]
 
@@ -122,14 +121,13 @@ class _Assembler:
         self._chip, self._chip_from_text = Chip(**values), True
 
     def on_config(self, rest: list[str]) -> None:
-        names = [c.name for c in Config if c < Config.SCALAR0] + [f"SCALAR{i}" for i in range(8)]
+        bits = isa.config_bits(self.chip)
+        registers = {register_name(r): int(r) for r in bits}
         for name, text in _pairs(rest).items():
-            if name not in names:
-                raise AssemblyError(f"no register {name!r}; there are {', '.join(names)}")
-            first = int(Config.SCALAR0)
-            scalar = name.startswith("SCALAR")
-            register = first + int(name[len("SCALAR") :]) if scalar else int(Config[name])
-            self.config[register] = _within(name, text, 0, (1 << 63) - 1)
+            if name not in registers:
+                raise AssemblyError(f"no register {name!r}; there are {', '.join(registers)}")
+            register = registers[name]
+            self.config[register] = _within(name, text, 0, (1 << bits[register]) - 1)
 
     def on_template(self, rest: list[str]) -> None:
         if not rest:
