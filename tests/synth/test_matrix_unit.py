@@ -84,7 +84,14 @@ def test_clock(synthesise, tool, tmp_path, monkeypatch):
         "nextpnr-ecp5",
         *("--85k", "--speed", "6", "--package", "CABGA381", "--json", "unit.json"),
         *("--freq", str(TARGET), "--router", "router2", "--timing-allow-fail"),
-        *("--seed", os.environ.get("TIDEMILL_SEED", "1"), "--report", "report.json", "--log", "pnr.log"),
+        *(
+            "--seed",
+            os.environ.get("TIDEMILL_SEED", "1"),
+            "--report",
+            "report.json",
+            "--log",
+            "pnr.log",
+        ),
         folder=tmp_path,
     )
     report = json.loads((tmp_path / "report.json").read_text())
