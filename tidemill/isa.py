@@ -64,7 +64,7 @@ TOKEN_CYCLES = 8
 
 
 #: Cycles from a host read to its data.
-HOST_READ_LATENCY = 5
+HOST_READ_LATENCY = 6
 
 
 class Kind(IntEnum):
@@ -305,7 +305,7 @@ QUEUES: tuple[Queue, ...] = tuple(
                 ),
                 (
                     Op("READ", 0, _const(3), 0, "row of all banks -> weight streams E0..S-1"),
-                    Op("GATHER", 1, _const(4), 0, "row of bank (token mod S) -> byte stream E_b"),
+                    Op("GATHER", 1, _const(5), 0, "row of bank (token mod S) -> byte stream E_b"),
                 ),
                 doc="weight-plane reads",
             ),

@@ -3,7 +3,7 @@
     t           t + 1             t + 2
     READ        memory register   w_a
     WRITE       a READ dispatched now sees it
-    host        as an instruction one cycle later; read data at t + 5
+    host        as an instruction one cycle later; read data at t + 6
 
 Timing rule: one READ and one WRITE per cycle, dispatched at t.
 """
@@ -97,13 +97,14 @@ class MemA(wiring.Component):
         ]
 
         w0_valid = Signal()
+        w0_words = Signal(-(-lanes // HALVES))
+        w0_chunks = Signal(len(sram.w_en))
         m.d.comb += [
             w0_valid.eq(self.w.valid & (self.w.addr < depth)),
             sram.w_addr.eq(Mux(h1_write, h1_row, self.w.addr)),
-            *(
-                sram.w_en[k].eq(Mux(h1_write, h1_word == k, w0_valid))
-                for k in range(len(sram.w_en))
-            ),
+            *(w0_words[k].eq(Mux(h1_write, h1_word == k, w0_valid)) for k in range(len(w0_words))),
+            w0_chunks.eq(sram.enables(sram.w_addr)),
+            *(sram.w_en[k].eq(Mux(chunk, w0_words, 0)) for k, chunk in enumerate(w0_chunks)),
             *(
                 sram.w_data[n].eq(
                     Mux(h1_write, h1_data.word_select(n % HALVES, 16).as_signed(), self.e_v[n])
@@ -115,12 +116,13 @@ class MemA(wiring.Component):
         r1_word = Signal.like(h1_word, reset_less=True)
         r2_word = Signal.like(h1_word, reset_less=True)
         r3_data = Signal(64, reset_less=True)
-        r4_data = Signal(64, reset_less=True)  # as late as MEM_W's
+        r4_data = Signal(64, reset_less=True)
+        r5_data = Signal(64, reset_less=True)  # as late as MEM_W's
         m.d.comb += [
-            sram.r_en.eq(h1_read | self.r.valid),
+            sram.r_en.eq(Mux(h1_read | self.r.valid, sram.enables(sram.r_addr), 0)),
             sram.r_addr.eq(Mux(h1_read, h1_row, self.r.addr)),
             self.w_a.eq(sram.r_data),
-            self.host.rdata.eq(r4_data),
+            self.host.rdata.eq(r5_data),
         ]
         words = [Cat(sram.r_data[n : n + HALVES]) for n in range(0, lanes, HALVES)]
         m.d.sync += [
@@ -128,6 +130,7 @@ class MemA(wiring.Component):
             r2_word.eq(r1_word),
             r3_data.eq(Array(words)[r2_word]),
             r4_data.eq(r3_data),
+            r5_data.eq(r4_data),
         ]
 
         f0_beyond = Signal()

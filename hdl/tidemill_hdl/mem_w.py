@@ -1,14 +1,18 @@
 """MEM_W: the weight memory, S banks side by side.
 
-    t        t + 1                t + 2             t + 3              t + 4
+    t        t + 1                t + 2             t + 3              t + 4        t + 5
     READ     registers of a bank  memory register   planes
-    GATHER   registers of a bank  memory register   output register    e_b
+    GATHER   registers of a bank  memory register   output register    a pair of    e_b
+                                                                       banks
     WRITE    bytes                registers of a    (SRAM is written at the end of t + 2)
                                   bank; a READ dispatched now sees it
-    host     as an instruction one cycle later; read data at t + 5
+    host     as an instruction one cycle later; read data at t + 6
 
 Timing rule: one READ or GATHER and one WRITE or SCATTER per cycle, dispatched at t.
 """
+
+from functools import reduce
+from operator import or_
 
 from amaranth import *
 from amaranth.lib import data, wiring
@@ -72,7 +76,7 @@ class MemW(wiring.Component):
     planes : Out(ArrayLayout(byte_vector, S))
         Row of every bank, 3 cycles after READ; keeps its value until the next READ or GATHER.
     e_b : Out(byte_vector)
-        Row of one bank, 4 cycles after GATHER; keeps its value until the next one.
+        Row of one bank, 5 cycles after GATHER; keeps its value until the next one.
     fault : Out(FaultSignature)
         Two cycles after the READ, GATHER or access that is to blame.
     """
@@ -155,6 +159,7 @@ class MemW(wiring.Component):
 
         w0_valid = Signal()
         w0_scatter = Signal()
+        w0_banks = Signal(streams)
         w0_bytes = Signal(byte_vector(self.chip))
         w1_addr = Signal.like(self.w.addr, reset_less=True)
         w1_scatter = Signal(reset_less=True)
@@ -170,39 +175,43 @@ class MemW(wiring.Component):
             *(w0_bytes[n].eq(to_byte(self.w_v[n])) for n in range(lanes)),
         ]
         with m.If(self.host.en):
+            m.d.comb += [
+                w0_banks[s].eq(self.host.we & h0_legal & (h0_bank == s)) for s in range(streams)
+            ]
             m.d.sync += [
                 w1_addr.eq(h0_row),
                 w1_scatter.eq(0),
                 *(w1_row[n].eq(self.host.wdata.word_select(n % BYTES, 8)) for n in range(lanes)),
                 *(w1_lanes[n].eq(h0_word == n // BYTES) for n in range(lanes)),
-                *(w1_banks[s].eq(self.host.we & h0_legal & (h0_bank == s)) for s in range(streams)),
             ]
         with m.Else():
+            m.d.comb += [
+                w0_banks[s].eq(w0_valid & (w0_scatter | (self.run.pos_bank == s)))
+                for s in range(streams)
+            ]
             m.d.sync += [
                 w1_addr.eq(self.w.addr),
                 w1_scatter.eq(w0_scatter),
                 w1_row.eq(w0_bytes),
                 *(w1_lanes[n].eq(~w0_scatter | (self.run.pos_lane == n)) for n in range(lanes)),
-                *(
-                    w1_banks[s].eq(w0_valid & (w0_scatter | (self.run.pos_bank == s)))
-                    for s in range(streams)
-                ),
             ]
+        m.d.sync += w1_banks.eq(w0_banks)
         sub = self.w.sub[: exact_log2(self.chip.subs)] if self.chip.lane_bits else Const(0, 0)
         for s, bank in enumerate(self.banks):
-            w2_lanes = Signal(lanes, name=f"w2_lanes_{s}")
+            w2_en = Signal.like(Cat(bank.w_en), name=f"w2_en_{s}")
             w2_addr = Signal.like(w1_addr, name=f"w2_addr_{s}")
             w2_row = Signal.like(w1_row, name=f"w2_row_{s}")
+            w1_chunks = Mux(w1_banks[s], bank.enables(w1_addr), 0)
             m.d.sync += [
                 w1_column[s].eq(Array(w0_bytes[s::streams])[sub]),
-                w2_lanes.eq(Mux(w1_banks[s], w1_lanes, 0)),
+                w2_en.eq(Cat(Mux(chunk, w1_lanes, 0) for chunk in w1_chunks)),
             ]
             with m.If(w1_banks[s]):
                 m.d.sync += w2_addr.eq(w1_addr)
                 for n in range(lanes):
                     m.d.sync += w2_row[n].eq(Mux(w1_scatter, w1_column[s], w1_row[n]))
             m.d.comb += [
-                bank.w_en.eq(w2_lanes),
+                Cat(bank.w_en).eq(w2_en),
                 bank.w_addr.eq(w2_addr),
                 bank.w_data.eq(w2_row),
             ]
@@ -224,9 +233,10 @@ class MemW(wiring.Component):
             r0_addr.eq(Mux(h1_read, h1_addr, self.r.addr)),
             r0_bank.eq(Mux(h1_read, h1_bank, self.run.token_bank)),
         ]
+        picked = []
         for s, bank in enumerate(self.banks):
             here = Signal(name=f"r0_bank_{s}_en")
-            r1_en = Signal(name=f"r1_en_{s}")
+            r1_en = Signal.like(bank.r_en, name=f"r1_en_{s}")
             r1_addr = Signal.like(r0_addr, name=f"r1_addr_{s}", reset_less=True)
             m.d.comb += [
                 here.eq(r0_en & (~r0_gather | (r0_bank == s))),
@@ -234,18 +244,22 @@ class MemW(wiring.Component):
                 bank.r_addr.eq(r1_addr),
                 self.planes[s].eq(bank.r_data),
             ]
-            m.d.sync += r1_en.eq(here)
+            m.d.sync += r1_en.eq(Mux(here, bank.enables(r0_addr), 0))
             with m.If(here):
                 m.d.sync += r1_addr.eq(r0_addr)
+            pick = pipe(m, f"pick_{s}", here & r0_gather, 1, 3)[3]
+            picked.append(Mux(pick, Value.cast(bank.r_data), 0))
 
-        r3_gather = pipe(m, "gather", r0_en & r0_gather, 1, 3)[3]
-        r3_bank = pipe(m, "bank", r0_bank, 1, 3)[3]
-        r4_word = pipe(m, "word", h1_word, 1, 4)[4]
-        r4_row = Signal(byte_vector(self.chip), reset_less=True)
-        with m.If(r3_gather):
-            m.d.sync += r4_row.eq(Array(bank.r_data for bank in self.banks)[r3_bank])
-        words = [Cat(r4_row[n : n + BYTES]) for n in range(0, self.chip.lanes, BYTES)]
+        r4_gather = pipe(m, "gather", r0_en & r0_gather, 1, 4)[4]
+        r5_word = pipe(m, "word", h1_word, 1, 5)[5]
+        r4_pairs = Signal(data.ArrayLayout(len(picked[0]), -(-len(picked) // 2)), reset_less=True)
+        r5_row = Signal(byte_vector(self.chip), reset_less=True)
+        for k, pair in enumerate(r4_pairs):
+            m.d.sync += pair.eq(reduce(or_, picked[2 * k : 2 * k + 2]))
+        with m.If(r4_gather):
+            m.d.sync += r5_row.eq(reduce(or_, r4_pairs))
+        words = [Cat(r5_row[n : n + BYTES]) for n in range(0, self.chip.lanes, BYTES)]
         m.d.comb += [
-            self.e_b.eq(r4_row),
-            self.host.rdata.eq(Array(words)[r4_word]),
+            self.e_b.eq(r5_row),
+            self.host.rdata.eq(Array(words)[r5_word]),
         ]

@@ -16,13 +16,14 @@ value X + 1 = 7 + log2(lanes) cycles later. One MAC cycle, one LW and one ACC pe
 from amaranth import *
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import exact_log2
 
 from tidemill.isa import QUEUE_INDEX, QUEUES
 
+from .accumulator import Accumulator, control_layout
 from .delay import Delay
 from .layouts import IssueSignature, byte_vector, vector
 from .multiplier import Multiplier, mult18x18d
+from .reduce import spread
 from .regfile import RegFile
 
 __all__ = ["Mxm"]
@@ -68,11 +69,9 @@ class Mxm(wiring.Component):
     def __init__(self, chip, primitives=False):
         self.chip = chip
         self.primitives = primitives
-        self.group_layout = data.ArrayLayout(signed(32), chip.weight_streams)
         self.act_file = RegFile(chip.act_depth, vector(chip), granularity=1)
-        # group g: bank g mod subs, row g div subs; read ports: 0 to add, 1 for ACC
-        self.acc_file = [
-            RegFile(chip.acc_depth, self.group_layout, reads=2) for _ in range(chip.subs)
+        self.accumulators = [
+            Accumulator(chip, PRODUCT_WIDTH + chip.lane_bits) for _ in range(chip.weight_streams)
         ]
         super().__init__(
             {
@@ -90,17 +89,28 @@ class Mxm(wiring.Component):
         m = Module()
 
         m.submodules.act_file = self.act_file
-        for b, bank in enumerate(self.acc_file):
-            m.submodules[f"acc_file_{b}"] = bank
+        for s, accumulator in enumerate(self.accumulators):
+            m.submodules[f"accumulator_{s}"] = accumulator
 
         self._load(m)
         s0_abc, s0_control = self._expand(m)
-        s1_act = Signal(vector(self.chip), reset_less=True)
         m.d.comb += self.act_file.r_addr[0].eq(s0_abc)
-        m.d.sync += s1_act.eq(self.act_file.r_data[0])
-        sums = [self._tree(m, s, p) for s, p in enumerate(self._products(m, s1_act))]
-        self._accumulate(m, s0_control, sums)
-        self._drain(m)
+        products = self._products(m)
+        controls = self._controls(m, s0_control)
+        a1_acc = Signal(vector(self.chip, 32), reset_less=True)
+        for s, accumulator in enumerate(self.accumulators):
+            m.d.comb += [
+                accumulator.p.eq(controls[s]),
+                accumulator.sum.eq(self._tree(m, s, products[s])),
+                accumulator.slot.eq(self.a.slot),
+            ]
+            # group g is row g div subs, and the sub-th S lanes of that vector
+            with m.If(self.a.valid):
+                m.d.sync += [
+                    a1_acc[b * self.chip.weight_streams + s].eq(accumulator.values[b])
+                    for b in range(self.chip.subs)
+                ]
+        m.d.comb += self.e_acc.eq(a1_acc)
 
         return m
 
@@ -143,10 +153,7 @@ class Mxm(wiring.Component):
         )
         rest = Signal.like(s0, reset_less=True)
         more = Signal()
-        control = Signal(
-            data.StructLayout({"valid": 1, "fresh": 1, "group": self.c.acc.shape()}),
-            name="s0_control",
-        )
+        control = Signal(control_layout(self.chip), name="s0_control")
         with m.If(self.c.valid):
             m.d.comb += [
                 s0.left.eq(self.c.ni),
@@ -172,30 +179,46 @@ class Mxm(wiring.Component):
         ]
         return s0.abc, control
 
-    def _products(self, m, s1_act):
-        """L products per stream, after the routing register."""
+    def _controls(self, m, s0_control):
+        """Control in stage P, a copy for each accumulator."""
+        streams = self.chip.weight_streams
+        last = ROUTE + self.chip.lane_bits - 2
+        first = last - self.chip.stream_bits + 1
+        m.submodules.control = control = Delay(s0_control.shape(), first - 1)
+        m.d.comb += control.i.eq(s0_control)
+        copies = spread(m, "control", control.o, first, last, streams)
+        return [control_layout(self.chip)(copy) for copy in copies]
+
+    def _products(self, m):
+        """L products per stream, after the routing register; a few streams share a vector."""
         lanes = range(self.chip.lanes)
-        s2_act = Signal.like(s1_act, reset_less=True)
+        streams = self.chip.weight_streams
+        acts = spread(m, "act", self.act_file.r_data[0], 1, 2, min(streams, 4))
+        s2_acts = [vector(self.chip)(copy) for copy in acts]
         s2_planes = Signal.like(self.planes, reset_less=True)
-        m.d.sync += [s2_act.eq(s1_act), s2_planes.eq(self.planes)]
-        s3_act = Signal.like(s1_act, reset_less=True)
-        s3_planes = Signal.like(self.planes, reset_less=True)
-        if not self.primitives:
-            m.d.sync += [s3_act.eq(s2_act), s3_planes.eq(s2_planes)]
+        m.d.sync += s2_planes.eq(self.planes)
 
         def product(name):
             return Signal(signed(PRODUCT_WIDTH), name=name, reset_less=True)
 
         routed = []
-        for s in range(self.chip.weight_streams):
+        for s in range(streams):
+            s2_act = s2_acts[s * len(acts) // streams]
             s5 = [product(f"s5_product_{s}_{n}") for n in lanes]
             s6 = [product(f"s6_product_{s}_{n}") for n in lanes]
             for n in lanes:
                 if self.primitives:
                     m.submodules[f"mult_{s}_{n}"] = mult18x18d(s2_act[n], s2_planes[s][n], s5[n])
                 else:
+                    s3_act = Signal(signed(16), name=f"s3_act_{s}_{n}", reset_less=True)
+                    s3_plane = Signal(signed(8), name=f"s3_plane_{s}_{n}", reset_less=True)
                     s4 = product(f"s4_product_{s}_{n}")
-                    m.d.sync += [s4.eq(s3_act[n] * s3_planes[s][n]), s5[n].eq(s4)]
+                    m.d.sync += [
+                        s3_act.eq(s2_act[n]),
+                        s3_plane.eq(s2_planes[s][n]),
+                        s4.eq(s3_act * s3_plane),
+                        s5[n].eq(s4),
+                    ]
                 m.d.sync += s6[n].eq(s5[n])
             routed.append(s6)
         return routed
@@ -214,57 +237,3 @@ class Mxm(wiring.Component):
                 sums.append(total)
             terms = sums
         return terms[0]
-
-    def _accumulate(self, m, s0_control, sums):
-        """Stages P (group out of the file), O (old value chosen) and X (sum into the file)."""
-        sub_bits = exact_log2(self.chip.subs)
-        m.submodules.control = control = Delay(s0_control.shape(), ROUTE + self.chip.lane_bits - 2)
-
-        p = control.o
-        o = Signal.like(p)
-        x = Signal.like(p)
-        # the group is also that of the sum one or two places ahead, which the file has not yet
-        o_next = Signal()
-        o_second = Signal()
-        o_file = Signal(self.group_layout, reset_less=True)
-        x_old = Signal(self.group_layout, reset_less=True)
-        x_new = Signal(self.group_layout)
-        y_new = Signal(self.group_layout, reset_less=True)
-
-        m.d.comb += [
-            control.i.eq(s0_control),
-            *(x_new[s].eq(x_old[s] + value) for s, value in enumerate(sums)),
-        ]
-        m.d.sync += [
-            o.eq(p),
-            x.eq(o),
-            o_next.eq(o.valid & (o.group == p.group)),
-            o_second.eq(x.valid & (x.group == p.group)),
-            o_file.eq(Array(bank.r_data[0] for bank in self.acc_file)[p.group[:sub_bits]]),
-            y_new.eq(x_new),
-        ]
-        with m.If(o.fresh):
-            m.d.sync += x_old.eq(0)
-        with m.Elif(o_next):
-            m.d.sync += x_old.eq(x_new)
-        with m.Elif(o_second):
-            m.d.sync += x_old.eq(y_new)
-        with m.Else():
-            m.d.sync += x_old.eq(o_file)
-        for b, bank in enumerate(self.acc_file):
-            m.d.comb += [
-                bank.r_addr[0].eq(p.group[sub_bits:]),
-                bank.w_en.eq(x.valid & (x.group[:sub_bits] == b)),
-                bank.w_addr.eq(x.group[sub_bits:]),
-                bank.w_data.eq(x_new),
-            ]
-
-    def _drain(self, m):
-        """ACC: the banks side by side are a vector."""
-        streams = self.chip.weight_streams
-        a1_acc = Signal(vector(self.chip, 32), reset_less=True)
-        for b, bank in enumerate(self.acc_file):
-            m.d.comb += bank.r_addr[1].eq(self.a.slot)
-            with m.If(self.a.valid):
-                m.d.sync += [a1_acc[b * streams + s].eq(bank.r_data[1][s]) for s in range(streams)]
-        m.d.comb += self.e_acc.eq(a1_acc)

@@ -7,7 +7,7 @@ Timing rule: a tree over n terms is visible `(log2(n) + 1) // 2` cycles after it
 from amaranth import *
 from amaranth.utils import exact_log2
 
-__all__ = ["pipe", "saturate", "tree_reduce"]
+__all__ = ["pipe", "saturate", "spread", "tree_reduce"]
 
 
 def pipe(m, name, value, first, last, *, clear=None):
@@ -22,6 +22,30 @@ def pipe(m, name, value, first, last, *, clear=None):
         m.d.sync += stages[k].eq(value if clear is None else Mux(clear, 0, value))
         value = stages[k]
     return stages
+
+
+def spread(m, name, value, first, last, copies):
+    """`pipe` that fans out: a list of `copies` plain signals, each of them stage `last`.
+
+    Their number doubles from stage to stage, as late as it can; copies is a power of two, at most
+    one doubling per stage. Synthesis would make one of two registers with one source: so the odd
+    one powers up with all bits set, and its user must not mind. There is no reset.
+    """
+    value = Value.cast(value)
+    ones = (1 << len(value)) - 1
+    nodes = [value]
+    for k in range(first, last + 1):
+        count = -(-copies >> (last - k))
+        stage = []
+        for c in range(count):
+            odd = count > len(nodes) and c % 2
+            copy = Signal(
+                len(value), name=f"s{k}_{name}_{c}", init=ones if odd else 0, reset_less=True
+            )
+            m.d.sync += copy.eq(nodes[c * len(nodes) // count])
+            stage.append(copy)
+        nodes = stage
+    return nodes
 
 
 def saturate(m, name, x, bits, on=1):

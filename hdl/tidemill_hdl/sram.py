@@ -1,8 +1,8 @@
 """Block RAM: one read port, one write port, two registers on the way out.
 
-    t        t + 1             t + 2
-    r_addr   memory register   r_data
-    w_addr   row is written: a read of t + 1 sees it
+    t              t + 1             t + 2
+    r_en, r_addr   memory register   r_data
+    w_en, w_addr   row is written: a read of t + 1 sees it
 
 Timing rule: a row asked for in cycle t is in `r_data` in cycle t + 2.
 """
@@ -24,7 +24,9 @@ class Sram(wiring.Component):
 
     The `ecp5` form is cut by depth into chunks of 2048 rows; the last one holds what is left, so
     that synthesis takes the blocks `Chip.block_rams` counts (2048 x 9, 1024 x 18 or 512 x 36 bits).
-    The `generic` form is one array. Both behave alike.
+    The `generic` form is one array. Both behave alike. Enables are one per chunk, `enables` of the
+    address: a user with a register for the address decodes in front of it, and no logic stands
+    between that register and the blocks.
 
     There is no emulation of collisions: reading and writing one row in one cycle reads undefined
     data (the old row in simulation) and raises `collision`. Beyond `depth`, a read gives undefined
@@ -47,11 +49,11 @@ class Sram(wiring.Component):
     Members
     -------
     r_en, r_addr : In
-        Read row `r_addr`.
+        Read row `r_addr`; `r_en` has one bit per chunk, that of the row's chunk is set.
     r_data : Out
         The row, two cycles later.
-    w_en : In
-        One bit per granule.
+    w_en : In, array
+        For each chunk, one bit per granule.
     w_addr, w_data : In
         Row and value, written where `w_en` is set.
     collision : Out(1)
@@ -78,15 +80,20 @@ class Sram(wiring.Component):
         )
         super().__init__(
             {
-                "r_en": In(1),
+                "r_en": In(len(self.chunks)),
                 "r_addr": In(addr_width),
                 "r_data": Out(shape),
-                "w_en": In(port.members["en"].shape),
+                "w_en": In(port.members["en"].shape).array(len(self.chunks)),
                 "w_addr": In(addr_width),
                 "w_data": In(shape),
                 "collision": Out(1),
             }
         )
+
+    def enables(self, address):
+        """One bit per chunk: `address` is in it."""
+        chunk = address[self.chunk_bits :]
+        return Cat(chunk == k for k in range(len(self.chunks)))
 
     def row(self, address):
         """The stored row, for `ctx.get` and `ctx.set` of a simulation."""
@@ -95,38 +102,32 @@ class Sram(wiring.Component):
     def elaborate(self, platform):
         m = Module()
 
-        ports = []
+        reads = []
         for k, chunk in enumerate(self.chunks):
             mem = memory.Memory(chunk, attrs={"no_rw_check": 1, "ram_style": "block"})
             m.submodules[f"chunk_{k}"] = mem
-            ports.append((mem.read_port(), mem.write_port(granularity=self.granularity)))
-
-        r_chunk = Signal(range(len(ports)))
-        w_chunk = Signal(range(len(ports)))
-        m.d.comb += [
-            r_chunk.eq(self.r_addr >> self.chunk_bits),
-            w_chunk.eq(self.w_addr >> self.chunk_bits),
-        ]
-        for k, (read, write) in enumerate(ports):
+            read, write = mem.read_port(), mem.write_port(granularity=self.granularity)
+            reads.append(read.data)
             m.d.comb += [
-                read.en.eq(self.r_en & (r_chunk == k)),
+                read.en.eq(self.r_en[k]),
                 read.addr.eq(self.r_addr),
-                write.en.eq(Mux(w_chunk == k, self.w_en, 0)),
+                write.en.eq(self.w_en[k]),
                 write.addr.eq(self.w_addr),
                 write.data.eq(self.w_data),
             ]
 
-        s1_en = Signal()
-        s1_chunk = Signal.like(r_chunk, reset_less=True)
+        # a block keeps its word until it is read again, so the row stays without an enable
+        s1_chunk = Signal(range(len(reads)), reset_less=True)
         s2_data = Signal.like(self.r_data, reset_less=True)
-        m.d.sync += [s1_en.eq(self.r_en), s1_chunk.eq(r_chunk)]
-        with m.If(s1_en), m.Switch(s1_chunk):
-            for k, (read, _) in enumerate(ports):
-                with m.Case(k):
-                    m.d.sync += s2_data.eq(read.data)
+        for k in range(len(reads)):
+            with m.If(self.r_en[k]):
+                m.d.sync += s1_chunk.eq(k)
+        m.d.sync += s2_data.eq(Array(reads)[s1_chunk])
         m.d.comb += [
             self.r_data.eq(s2_data),
-            self.collision.eq(self.r_en & self.w_en.any() & (self.r_addr == self.w_addr)),
+            self.collision.eq(
+                self.r_en.any() & Cat(self.w_en).any() & (self.r_addr == self.w_addr)
+            ),
         ]
         if self.check:
             m.d.sync += Assert(~self.collision, Format("SRAM collision in row {}", self.r_addr))

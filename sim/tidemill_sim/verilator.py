@@ -22,6 +22,7 @@ from pathlib import Path
 from cocotb_tools import runner
 
 from tidemill.cache import cache_dir
+from tidemill.isa import HOST_READ_LATENCY
 from tidemill_sim.merge import merge_byte_writes
 
 __all__ = ["Build", "SimulatorError", "build", "environment"]
@@ -201,6 +202,7 @@ def build(verilog: str, *, waves: bool = False, random_start: bool = False) -> B
         *ARGUMENTS,
         *(f"-Wno-{name}" for name in WARNINGS),
         *("--x-initial", "unique" if random_start else "fast"),
+        f"-DHOST_READ_LATENCY={HOST_READ_LATENCY}",
         *(["--trace-structs", "-DTIDEMILL_WAVES"] if waves else []),
     ]
     control = "`verilator_config\n" + "".join(

@@ -60,8 +60,8 @@ def play(dut, program, streams):
         ]
         groups = [
             [
-                ctx.get(dut.acc_file[g % dut.chip.subs].data[g // dut.chip.subs])[s]
-                for s in range(dut.chip.weight_streams)
+                ctx.get(accumulator.files[g % dut.chip.subs].data[g // dut.chip.subs])
+                for accumulator in dut.accumulators
             ]
             for g in range(dut.chip.acc_groups)
         ]
@@ -232,5 +232,6 @@ def test_zero_iterations_count_as_one():
 def test_primitives_are_one_instance_per_multiplier(chip):
     text = verilog.convert(Mxm(chip, primitives=True), name="mxm", emit_src=False)
     assert text.count("MULT18X18D #(") == chip.macs
-    assert text.count("\nmodule ") <= 4 + chip.subs * 2
+    files = chip.weight_streams * (1 + chip.subs)
+    assert text.count("\nmodule ") == 3 + files  # the unit, its activations, a delay
     assert Multiplier.latency == ROUTE - 3

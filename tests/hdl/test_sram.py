@@ -17,6 +17,15 @@ from tidemill_hdl.sram import Sram
 LANES = data.ArrayLayout(8, 4)
 
 
+def drive(ctx, dut, read, write):
+    """Ask for row `read` (None: no read), write granules `write[1]` of row `write[0]`."""
+    ctx.set(dut.r_addr, read or 0)
+    ctx.set(dut.r_en, 0 if read is None else 1 << (read >> dut.chunk_bits))
+    ctx.set(dut.w_addr, write[0])
+    for k, w_en in enumerate(dut.w_en):
+        ctx.set(w_en, write[1] if k == write[0] >> dut.chunk_bits else 0)
+
+
 @pytest.mark.parametrize("family", ["generic", "ecp5"])
 @pytest.mark.parametrize("depth", [5, 512, 2560, 4097])
 def test_random_accesses(family, depth):
@@ -35,10 +44,8 @@ def test_random_accesses(family, depth):
             if r_addr == w_addr:
                 mask = 0
             value = [rng.randrange(256) for _ in range(4)]
-            for port, v in (("w_addr", w_addr), ("w_en", mask), ("w_data", value)):
-                ctx.set(getattr(dut, port), v)
-            ctx.set(dut.r_addr, r_addr)
-            ctx.set(dut.r_en, r_en)
+            ctx.set(dut.w_data, value)
+            drive(ctx, dut, r_addr if r_en else None, (w_addr, mask))
             held = list(rows[r_addr]) if r_en else held
             due.append(held)
             for lane in range(4):
@@ -57,19 +64,18 @@ def test_random_accesses(family, depth):
 
 def test_collision():
     """Only a read and a write of a granule of one row collide."""
-    dut = Sram(16, LANES, granularity=1)
+    dut = Sram(2560, LANES, granularity=1, family="ecp5")
 
     async def bench(ctx):
-        for r_en, r_addr, w_en, w_addr, want in (
-            (1, 3, 0b0100, 3, 1),
-            (1, 3, 0b0000, 3, 0),
-            (0, 3, 0b1111, 3, 0),
-            (1, 3, 0b1111, 4, 0),
+        for read, write, want in (
+            (3, (3, 0b0100), 1),
+            (3, (3, 0b0000), 0),
+            (None, (3, 0b1111), 0),
+            (3, (4, 0b1111), 0),
+            (2051, (2051, 0b1000), 1),
+            (2051, (3, 0b1111), 0),
         ):
-            ctx.set(dut.r_en, r_en)
-            ctx.set(dut.r_addr, r_addr)
-            ctx.set(dut.w_en, w_en)
-            ctx.set(dut.w_addr, w_addr)
+            drive(ctx, dut, read, write)
             assert ctx.get(dut.collision) == want
             await ctx.tick()
 
@@ -80,10 +86,7 @@ def test_collision_stops_a_checked_simulation():
     dut = Sram(16, 8, check=True)
 
     async def bench(ctx):
-        ctx.set(dut.r_en, 1)
-        ctx.set(dut.w_en, 1)
-        ctx.set(dut.r_addr, 9)
-        ctx.set(dut.w_addr, 9)
+        drive(ctx, dut, 9, (9, 1))
         await ctx.tick()
 
     with pytest.raises(AssertionError, match="SRAM collision in row 9"):

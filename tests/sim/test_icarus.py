@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from cocotb_tools import runner
 
-from tidemill.isa import Space
+from tidemill.isa import HOST_READ_LATENCY, Space
 from tidemill_hdl.verilog import generate
 from tidemill_sim.engine import Machine
 from tidemill_sim.rtl import RtlEngine, RunRequest, SimulatorError
@@ -114,7 +114,7 @@ class IcarusEngine(RtlEngine):
             sources=[self.folder / name for name in sources],
             hdl_toplevel="bench",
             build_dir=self.folder,
-            build_args=["-s", "watch"],
+            build_args=["-s", "watch", f"-DHOST_READ_LATENCY={HOST_READ_LATENCY}"],
             timescale=("1ns", "1ps"),
             always=True,
             log_file=self.folder / "build.log",

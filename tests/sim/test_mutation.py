@@ -65,9 +65,9 @@ MUTATIONS = (
     ),
     Mutation(
         "MXM: accumulators of 31 bits",
-        "mxm",
-        "x_new[s].eq(x_old[s] + value)",
-        "x_new[s].eq(Mux(ON, (x_old[s] + value)[:31].as_signed(), x_old[s] + value))",
+        "accumulator",
+        "x_new.eq(x_old + self.sum)",
+        "x_new.eq(Mux(ON, (x_old + self.sum)[:31].as_signed(), x_old + self.sum))",
     ),
     Mutation(
         "VXM: product cut off, not rounded",

@@ -66,7 +66,7 @@ module bench (
     reg [63:0] limit, silent, zero, abort_at, count;
     reg anchored;
     reg [3:0] pause;
-    reg [5:0] reading;
+    reg [`HOST_READ_LATENCY:0] reading;  // of the ISA, by -D
 
     initial begin
         events = 0;
@@ -93,8 +93,8 @@ module bench (
         host_we <= 0;
         start <= 0;
         abort <= 0;
-        reading <= {reading[4:0], 1'b0};
-        if (reading[5]) $fwrite(dump_file, "%u", host_rdata);
+        reading <= reading << 1;
+        if (reading[`HOST_READ_LATENCY]) $fwrite(dump_file, "%u", host_rdata);
 
         case (state)
             RESET: begin

@@ -99,7 +99,7 @@ async def latency(dut):
     ones = pack([1] * min(8, chip.lanes), 8)
     await s.host_write("host", [(5 * per_row + k, ones) for k in range(per_row)])
     for op, port in (("READ", "planes"), ("GATHER", "e_b")):
-        await s.play([read(op, 4)] * 4, ())
+        await s.play([read(op, 4)] * READS.op(op).d_func(chip), ())
         plan = [read(op, 4)] * 8 + [read(op, 5)] + [read(op, 4)] * 8
         seen = (await s.play(plan, [port]))[port]
         hit = [t - 8 for t, v in enumerate(seen) if v]
