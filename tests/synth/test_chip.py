@@ -1,6 +1,8 @@
 """The whole `ulx3s-85f` through yosys: it takes what `Chip` says and no more.
 
-One synthesis of about five minutes serves all tests here.
+    python -m pytest -m synth -s tests/synth/test_chip.py
+
+prints the cells. One synthesis of about five minutes serves all tests here.
 """
 
 import re
@@ -19,7 +21,9 @@ pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
 def result(synthesise, tmp_path_factory):
     """Cell counts by type, and yosys' log."""
     folder = tmp_path_factory.mktemp("chip")
-    return synthesise(generate(CHIP, primitives=True), "tidemill", folder)
+    counts, log = synthesise(generate(CHIP, primitives=True), "tidemill", folder)
+    print(f"\n{CHIP.name}:", counts)
+    return counts, log
 
 
 def test_block_rams(result):
