@@ -91,6 +91,7 @@ def test_stories260k(verilator, differences, shared_models):
 
 
 @pytest.mark.xdist_group("tiny")
-def test_td260k_on_tiny(verilator, differences):
-    program = program_for(find_model("td260k"), CHIPS["tiny"])
+@pytest.mark.parametrize("model", ["td260k", "td100k"])
+def test_named_models_on_tiny(verilator, differences, model):
+    program = program_for(find_model(model), CHIPS["tiny"])
     equal(program, [([1, 403, 407], 6, 0.8, 4)], differences)

@@ -97,9 +97,10 @@ def test_shards_hold_the_stories(scripts, data):
     assert found.val.bytes == sum(len(s.encode()) for s in stories[100:])
 
 
-def test_the_shipped_tokenizer_files_agree(scripts, repo, tmp_path):
-    """`tokenizer.bin` of td260k is what this code writes for its `tokenizer.model`."""
-    shipped = repo / "models" / "td260k"
+@pytest.mark.parametrize("model", ["td260k", "td100k"])
+def test_the_shipped_tokenizer_files_agree(scripts, repo, tmp_path, model):
+    """A model's `tokenizer.bin` is what this code writes for its `tokenizer.model`."""
+    shipped = repo / "models" / model
     judge = scripts.prepare.sentencepiece.SentencePieceProcessor(
         model_file=str(shipped / "tokenizer.model")
     )
@@ -197,9 +198,10 @@ def test_prepare_refuses(scripts, tmp_path):
         scripts.prepare.read_stories(tmp_path / "absent")
 
 
-def test_recipe_of_the_shipped_model(scripts, repo):
-    recipe = scripts.recipe.load_recipe(repo / "train" / "td260k.toml", steps=1000)
-    assert recipe.model == load_checkpoint(repo / "models" / "td260k" / "model.bin").config
+@pytest.mark.parametrize("model", ["td260k", "td100k"])
+def test_recipe_of_the_shipped_models(scripts, repo, model):
+    recipe = scripts.recipe.load_recipe(repo / "train" / f"{model}.toml", steps=1000)
+    assert recipe.model == load_checkpoint(repo / "models" / model / "model.bin").config
     assert [recipe.length_at(s) for s in (0, 699, 700, 999)] == [128, 128, 256, 256]
     assert recipe.rate_at(0) == pytest.approx(recipe.rate / 100)
     assert recipe.rate_at(99) == recipe.rate_at(300) == recipe.rate
