@@ -83,6 +83,26 @@ REFUSED = {
     "run --model TIDE --engine rtl --wave DIR/x/w.vcd": (
         "cannot write 'DIR/x/w.vcd': its folder does not exist"
     ),
+    "run --model TIDE --engine board": "--engine board needs --port; ",
+    "run --model TIDE --port /dev/x": "--port needs --engine board, not sim",
+    "run --model TIDE --engine virtual-board --baud 9600": (
+        "--baud needs --engine board, not virtual-board"
+    ),
+    "run --model TIDE --engine rtl --bitstream x": "--bitstream needs --engine board, not rtl",
+    "run --model TIDE --verify": "--verify needs --engine board or virtual-board, not sim",
+    "run --model TIDE --engine board --port DIR/no": "there is no port 'DIR/no'; ",
+    "run --model TIDE --engine board --port DIR/cut.tide": (
+        "cannot open 'DIR/cut.tide' at 3000000 baud as a serial port: "
+    ),
+    "run --model TIDE --engine board --port DIR/no --bitstream DIR/no.json": (
+        "cannot read build 'DIR/no.json': No such file or directory"
+    ),
+    "run --model TIDE --engine board --port DIR/no --bitstream DIR/cut.tide": (
+        "'DIR/cut.tide' is not the .json file of a build"
+    ),
+    "run --model TIDE --engine board --port DIR/no --wave w.vcd": (
+        "--wave needs --engine rtl; the board engine has no signals"
+    ),
     "compile TIDE -o DIR/x/y.tide": "cannot write 'DIR/x/y.tide': No such file or directory",
     "compile TIDE --listing DIR": "cannot write 'DIR': Is a directory",
     "compile DIR/empty.tide": (
@@ -112,7 +132,8 @@ REFUSED = {
 
 MISTYPED = {
     "runn": "no command 'runn'; commands are run, compile, eval, bench, chips, verilog, asm, ",
-    "run --engine fpga": "Invalid value for '--engine': 'fpga' is not one of 'sim', 'rtl'.",
+    "run --engine fpga": "Invalid value for '--engine': 'fpga' is not one of 'sim', 'rtl', 'bo",
+    "run --baud 0": "Invalid value for '--baud': 0 is not in the range x>=1.",
     "run --tokens many": "Invalid value for '--tokens': 'many' is not a valid integer.",
     "run --temperature hot": "Invalid value for '--temperature': 'hot' is not a valid float.",
     "run --seed 1.5": "Invalid value for '--seed': '1.5' is not a valid integer.",

@@ -14,12 +14,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tidemill.chip import CHIPS, Chip
 from tidemill.host.bitstream import Bitstream
 from tidemill.host.frames import LINK_VERSION, Frame, Identity, Kind, Status, Token
 from tidemill.host.link import GIVE_UP, Link, LinkError, Write
 from tidemill.isa import Space
-from tidemill.program import Program
+from tidemill.program import Program, memory_words, unpack_memory
 
 __all__ = ["Board", "BoardError"]
 
@@ -103,6 +106,16 @@ class Board:
                             f"{Space(space).name} word {address:#x} of the board on "
                             f"{self.link.name} reads {got:016x}, {want:016x} was written"
                         )
+
+    def memories(self, chip: Chip) -> tuple[NDArray[np.int8], NDArray[np.int16]]:
+        """MEM_W [rows, S, L] and MEM_A [rows, L], read back."""
+        w, a = (
+            unpack_memory(
+                chip, space, np.array(self.link.read(space, 0, memory_words(chip, space)), "u8")
+            )
+            for space in (Space.MEM_W, Space.MEM_A)
+        )
+        return w, a
 
     # Runs ----------------------------------------------------------------------------------------
 
