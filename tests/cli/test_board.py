@@ -140,6 +140,16 @@ def test_the_wrong_bitstream(board: Callable[..., Result], tide: Path, tmp_path:
             assert result.exit_code == 0
 
 
+def test_a_run_that_never_began(board: Callable[..., Result], tide: Path) -> None:
+    class Idle(Chip):
+        def events(self, memory: dict[tuple[int, int], int]) -> list[Event]:
+            return []
+
+    assert refused(board(made=Idle(tide, fault=Fault.ILLEGAL))) == (
+        "tidemill: the chip began no run: ILLEGAL in MEMA.R, cycle 99 of the run"
+    )
+
+
 def test_a_port_without_a_board(board: Callable[..., Result]) -> None:
     class Silent:
         def step(self, data: bytes, now: float) -> bytes:

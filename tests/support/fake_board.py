@@ -136,7 +136,7 @@ class FakeBoard:
             frame = bytes(self._frame)
             self._frame.clear()
             if zlib.crc32(frame[1:-4]) == int.from_bytes(frame[-4:], "little"):
-                if not self._replies:  # the buffer holds one
+                if not self._replies:  # the buffer holds one frame
                     self._act(frame[1], frame[2], frame[4:-4], now)
 
     def _over(self, now: float) -> bool:
@@ -148,19 +148,18 @@ class FakeBoard:
         limit = now if self._aborted is None else self._aborted
         ready = sum(t <= limit and not self.hang for t, _ in self._events)
         busy, aborted = not self._over(now), self._aborted is not None
-        return Status(busy, aborted, self._run, ready, 0, 0, 0, int(now * CLOCK))
+        return Status(int(now * CLOCK) % (1 << 32), ready, self._run, busy, aborted)
 
     def _push(self, now: float) -> bytes:
         status = self._status(now)
         if self._next < status.tokens:
             token, generated, cycles = self._events[self._next][1]
             self._next += 1
-            return _frame(
-                0xC0, 0, Token(self._run, self._next - 1, generated, token, cycles).encode()
-            )
+            event = Token(self._next - 1, token, cycles, generated)
+            return _frame(0xC0, self._run, event.encode())
         if self._run and not status.busy and not self._done:
             self._done = True
-            return _frame(0xC1, 0, status.encode())
+            return _frame(0xC1, self._run, status.encode())
         return b""
 
     # Requests ------------------------------------------------------------------------------------
@@ -177,27 +176,30 @@ class FakeBoard:
             words = struct.unpack(f"<{len(payload) // 8}Q", payload[4:])
             self.memory |= {(space, at + k): w for k, w in enumerate(words)}
             reply = b""
-        elif kind == 3 and len(payload) == 5 and payload[4] in range(1, 8):
+        elif kind == 3 and len(payload) == 5:
             space, at, count = payload[0], int.from_bytes(payload[1:4], "little"), payload[4]
             words = [self.memory.get((space, at + k), 0) for k in range(count)]
             reply = struct.pack(f"<{count}Q", *(w if space < 2 else 0 for w in words))
-        elif kind == 4 and len(payload) == 1 and payload[0]:
-            if payload[0] != self._run:
-                self._start(payload[0], now)
-            reply = payload
+            reply = reply if 0 < count < 8 else 4
+        elif kind == 4 and len(payload) == 1:
+            number, reply = payload[0], b""
+            if number == 0 or (busy and number != self._run):
+                reply = 3 if number else 4
+            elif number != self._run:
+                self._start(number, now)
         elif kind == 5 and len(payload) == 1:
             if payload[0] == self._run and busy:
                 self._aborted, self._done, self.hang = now, False, False
-            reply = payload
+            reply = b""
         elif kind == 6 and not payload:
             reply = self._status(now).encode()
         elif kind == 7 and len(payload) == 2:
             self._next, self._done = struct.unpack("<H", payload)[0], False
-            reply = payload
+            reply = b""
         else:
             reply = 2 if kind in range(1, 8) else 1
         if isinstance(reply, int):
-            self._replies.append(_frame(0xFF, sequence, bytes((reply, kind))))
+            self._replies.append(_frame(0xFF, sequence, bytes((reply,))))
         else:
             self._replies.append(_frame(kind | 0x80, sequence, reply))
 

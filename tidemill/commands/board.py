@@ -118,12 +118,15 @@ def run_board(
         seconds = time.perf_counter() - begin
         last = board.last
         memories = board.memories(program.chip) if request.check else None
+    fault = fault_text(last.fault, last.fault_queue, last.fault_cycle) if last.fault else ""
+    if not events:
+        raise UserError(f"the chip began no run: {fault or 'and reports no fault'}")
     return Outcome(
         [e.token for e in events],
         [e.generated for e in events],
         [e.cycles for e in events],
         seconds,
-        fault_text(last.fault, last.fault_queue, last.fault_cycle) if last.fault else "",
+        fault,
         memories,
         board.identity.clock_hz if reach.port else None,
     )

@@ -19,15 +19,18 @@ from numpy.typing import NDArray
 
 from tidemill.chip import CHIPS, Chip
 from tidemill.host.bitstream import Bitstream
-from tidemill.host.frames import LINK_VERSION, Frame, Identity, Kind, Status, Token
+from tidemill.host.frames import Frame, Identity, Status, Token
 from tidemill.host.link import GIVE_UP, Link, LinkError, Write
 from tidemill.isa import Space
+from tidemill.link import VERSION, Push, Request
 from tidemill.program import Program, memory_words, unpack_memory
 
 __all__ = ["Board", "BoardError"]
 
 #: Seconds of silence after which a run is asked for its status.
 QUIET = 0.5
+#: The board counts its cycles modulo this.
+CYCLES = 1 << 32
 
 
 class BoardError(RuntimeError):
@@ -45,10 +48,10 @@ class Board:
         self.identity: Identity = link.identify()
         #: State of the board after the last run.
         self.last: Status | None = None
-        if self.identity.version != LINK_VERSION:
+        if self.identity.version != VERSION:
             raise BoardError(
                 f"the board on {link.name} speaks version {self.identity.version} of the link, "
-                f"this driver {LINK_VERSION}: use the tidemill that built its bitstream"
+                f"this driver {VERSION}: use the tidemill that built its bitstream"
             )
 
     def accept(self, chip: Chip, bitstream: Bitstream | None = None) -> None:
@@ -78,7 +81,7 @@ class Board:
         """Stop the run in progress, if there is one; whose it is does not matter."""
         status = self.link.status()
         if status.busy:
-            self.link.request(Kind.STOP, bytes((status.run,)))
+            self.link.request(Request.STOP, bytes((status.run,)))
             status = self.link.status()
             if status.busy:
                 raise BoardError(f"the board on {self.link.name} does not stop run {status.run}")
@@ -134,7 +137,7 @@ class Board:
         writes = program.run_writes(prompt, max_tokens, temperature, seed)
         number = self.halt().run % 255 + 1
         self.link.write(writes)
-        self.link.request(Kind.START, bytes((number,)))
+        self.link.request(Request.START, bytes((number,)))
         follow = _Follower(self, program, len(prompt), number)
         try:
             yield from follow.tokens()
@@ -142,7 +145,7 @@ class Board:
             raise
         except BaseException:
             with suppress(LinkError):
-                self.link.request(Kind.STOP, bytes((number,)))
+                self.link.request(Request.STOP, bytes((number,)))
             raise
         self.last = follow.status
 
@@ -170,16 +173,15 @@ class _Follower:
             frame = self._link.push(QUIET)
             if frame is None:
                 self._ask()
-            elif frame.kind == Kind.DONE:
-                status: Status = self._decoded(Status, frame)
-                if status.run == self._number:
-                    self._judge(status)
+            elif frame.sequence != self._number:
+                continue
+            elif frame.kind == Push.DONE:
+                self._judge(self._decoded(Status, frame))
             else:
                 token: Token = self._decoded(Token, frame)
-                if token.run != self._number or token.index < self._next:
-                    continue
                 if token.index > self._next:
                     self._seek()
+                if token.index != self._next:
                     continue
                 self._next += 1
                 self._since = None
@@ -225,10 +227,11 @@ class _Follower:
             self._since = now
         else:
             limit = self._program.cycles(self._next, self._next >= self._prompt - 1)
-            if not 0 < now - self._since <= 2 * limit:
+            passed = (now - self._since) % CYCLES
+            if not 0 < passed <= 2 * limit:
                 raise self._link.error(
                     f"position {self._next} takes {limit:,} cycles, "
-                    f"and {now - self._since:,} have passed on the board without its token"
+                    f"and {passed:,} have passed on the board without its token"
                 )
         self._due = self._link.clock() + GIVE_UP
 

@@ -1,6 +1,7 @@
-"""Frames of the host link, and what their payloads mean (`docs/link.md`).
+"""Frames of the host link as the host sees them: a parser, and what payloads mean.
 
 Timing rule: a gap of `GAP` seconds inside a frame ends it; the owner of a `Parser` calls `gap()`.
+The layout is in `docs/link.md`, its numbers in `tidemill.link`.
 """
 
 from __future__ import annotations
@@ -8,32 +9,12 @@ from __future__ import annotations
 import struct
 import zlib
 from dataclasses import dataclass
-from enum import IntEnum
 
-__all__ = [
-    "GAP",
-    "LINK_VERSION",
-    "LONGEST",
-    "MAX_WORDS",
-    "Frame",
-    "Identity",
-    "Kind",
-    "Parser",
-    "Reason",
-    "Status",
-    "Token",
-    "encode",
-]
+from tidemill.link import MAX_PAYLOAD, SYNC, Push
 
-LINK_VERSION = 1
-SYNC = 0xA5
-#: Bit of the kind: from the board.
-REPLY = 0x80
-#: Bytes of payload at most.
-MAX_PAYLOAD = 64
-#: Words of a WRITE or READ at most.
-MAX_WORDS = 7
-#: Sync, kind, sequence, length; and the CRC.
+__all__ = ["GAP", "LONGEST", "Frame", "Identity", "Parser", "Status", "Token"]
+
+#: Bytes around a payload: sync, kind, sequence, length; and the CRC.
 HEADER, TRAILER = 4, 4
 #: Bytes of the longest frame.
 LONGEST = HEADER + MAX_PAYLOAD + TRAILER
@@ -41,44 +22,18 @@ LONGEST = HEADER + MAX_PAYLOAD + TRAILER
 GAP = 0.1
 
 
-class Kind(IntEnum):
-    """Requests, and what the board pushes; a reply's kind is its request's with `REPLY`."""
-
-    ID = 0x01
-    WRITE = 0x02
-    READ = 0x03
-    START = 0x04
-    STOP = 0x05
-    STATUS = 0x06
-    SEEK = 0x07
-    TOKEN = 0xC0
-    DONE = 0xC1
-    REFUSED = 0xFF
-
-
-class Reason(IntEnum):
-    """Why the board refuses a request."""
-
-    UNKNOWN = 1
-    LENGTH = 2
-    BUSY = 3
-
-
 @dataclass(frozen=True)
 class Frame:
-    """One frame whose CRC is right."""
+    """One frame whose CRC is right; sequence: of a pushed frame the run number."""
 
     kind: int
     sequence: int
     payload: bytes = b""
 
-
-def encode(frame: Frame) -> bytes:
-    """The bytes of a frame on the line."""
-    if len(frame.payload) > MAX_PAYLOAD:
-        raise ValueError(f"a payload holds {MAX_PAYLOAD} bytes at most, not {len(frame.payload)}")
-    body = bytes((frame.kind, frame.sequence, len(frame.payload))) + frame.payload
-    return bytes((SYNC,)) + body + zlib.crc32(body).to_bytes(TRAILER, "little")
+    @property
+    def pushed(self) -> bool:
+        """Whether nobody asked for it."""
+        return self.kind in list(Push)
 
 
 class Parser:
@@ -155,55 +110,52 @@ class Identity:
 class Status:
     """Reply to STATUS, and payload of DONE.
 
-    run: number of the current or last run, 0 since power-up; tokens: events in the FIFO; fault: an
-    `isa.Fault`, 0 for none; cycles: since power-up.
+    cycles: since power-up, modulo 2**32; tokens: events in the FIFO; run: number of the current or
+    last run, 0 since power-up; fault: an `isa.Fault`, 0 for none.
     """
 
-    busy: bool
-    aborted: bool
-    run: int
-    tokens: int
-    fault: int
-    fault_queue: int
-    fault_cycle: int
     cycles: int
+    tokens: int
+    run: int
+    busy: bool = False
+    aborted: bool = False
+    fault: int = 0
+    fault_queue: int = 0
+    fault_cycle: int = 0
 
-    LAYOUT = struct.Struct("<BBHBBIQ")
+    LAYOUT = struct.Struct("<IHBBIBB")
 
     @classmethod
     def decode(cls, payload: bytes) -> Status:
         """Of a reply. Raises `struct.error` for another length."""
-        flags, run, tokens, kind, queue, at, cycles = cls.LAYOUT.unpack(payload)
-        fault = kind if flags & 2 else 0
-        return cls(bool(flags & 1), bool(flags & 4), run, tokens, fault, queue, at, cycles)
+        cycles, tokens, run, flags, at, kind, queue = cls.LAYOUT.unpack(payload)
+        fault = (kind, queue, at) if flags & 2 else (0, 0, 0)
+        return cls(cycles, tokens, run, bool(flags & 1), bool(flags & 4), *fault)
 
     def encode(self) -> bytes:
         """The payload."""
         flags = self.busy | bool(self.fault) << 1 | self.aborted << 2
-        return self.LAYOUT.pack(
-            *(flags, self.run, self.tokens),
-            *(self.fault, self.fault_queue, self.fault_cycle, self.cycles),
-        )
+        place = (self.fault_cycle, self.fault, self.fault_queue)
+        return self.LAYOUT.pack(self.cycles, self.tokens, self.run, flags, *place)
 
 
 @dataclass(frozen=True)
 class Token:
-    """Payload of TOKEN: the event of position `index` of a run; cycles are the chip's counter."""
+    """Payload of TOKEN: the event of position `index`; cycles are the chip's counter."""
 
-    run: int
     index: int
-    generated: bool
     token: int
     cycles: int
+    generated: bool
 
-    LAYOUT = struct.Struct("<BHBHI")
+    LAYOUT = struct.Struct("<HHI")
 
     @classmethod
     def decode(cls, payload: bytes) -> Token:
         """Of a pushed frame. Raises `struct.error` for another length."""
-        run, index, flags, token, cycles = cls.LAYOUT.unpack(payload)
-        return cls(run, index, bool(flags & 1), token, cycles)
+        index, token, rest = cls.LAYOUT.unpack(payload)
+        return cls(index, token, rest & 0xFFFFFF, bool(rest >> 24 & 1))
 
     def encode(self) -> bytes:
         """The payload."""
-        return self.LAYOUT.pack(self.run, self.index, self.generated, self.token, self.cycles)
+        return self.LAYOUT.pack(self.index, self.token, self.cycles | self.generated << 24)

@@ -12,23 +12,13 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from serial import SerialTimeoutException
 
-from tidemill.host.frames import (
-    GAP,
-    LONGEST,
-    MAX_WORDS,
-    REPLY,
-    Frame,
-    Identity,
-    Kind,
-    Parser,
-    Reason,
-    Status,
-    encode,
-)
+from tidemill.host.frames import GAP, LONGEST, Frame, Identity, Parser, Status
+from tidemill.link import ERROR, MAX_WORDS, REPLY, Reason, Request, frame
 
 __all__ = ["GIVE_UP", "Link", "LinkError", "Port"]
 
@@ -71,6 +61,14 @@ class Port(Protocol):
         """Send."""
 
 
+@dataclass(frozen=True)
+class _Sent:
+    """A request on its way."""
+
+    sequence: int
+    data: bytes
+
+
 class Link:
     """Requests and replies over `port`; frames that the board pushes wait in `pushed`.
 
@@ -99,30 +97,32 @@ class Link:
 
     # Requests ------------------------------------------------------------------------------------
 
-    def request(self, kind: Kind, payload: bytes = b"", *, limit: float = GIVE_UP) -> bytes:
+    def request(self, kind: Request, payload: bytes = b"", *, limit: float = GIVE_UP) -> bytes:
         """Payload of the reply. Raises `LinkError` after `limit` seconds without one."""
-        frame = self._frame(kind, payload)
+        request = self._numbered(kind, payload)
         reply: list[bytes] = []
 
         def take(sequence: int, answer: bytes) -> bool:
             reply.append(answer)
             return True
 
-        self._send(encode(frame))
-        self._exchange(kind, {frame.sequence: frame}, take, limit)
+        self._send(request.data)
+        self._exchange(kind, {request.sequence: request}, take, limit)
         return reply[0]
 
     def identify(self) -> Identity:
         """What is on the other side."""
-        return self._decoded(Identity.decode, Kind.ID, self.request(Kind.ID))
+        return self._decoded(Identity.decode, Request.ID, self.request(Request.ID))
 
     def status(self, *, limit: float = GIVE_UP) -> Status:
         """What the board is doing."""
-        return self._decoded(Status.decode, Kind.STATUS, self.request(Kind.STATUS, limit=limit))
+        return self._decoded(
+            Status.decode, Request.STATUS, self.request(Request.STATUS, limit=limit)
+        )
 
     def seek(self, index: int, *, limit: float = GIVE_UP) -> None:
         """Let the board push the events of its run again, from position `index` on."""
-        self.request(Kind.SEEK, struct.pack("<H", index), limit=limit)
+        self.request(Request.SEEK, struct.pack("<H", index), limit=limit)
 
     def read(self, space: int, address: int, count: int) -> list[int]:
         """`count` words from consecutive addresses."""
@@ -130,9 +130,9 @@ class Link:
         while len(words) < count:
             some = min(MAX_WORDS, count - len(words))
             place = _place(space, address + len(words))
-            reply = self.request(Kind.READ, place + bytes((some,)))
+            reply = self.request(Request.READ, place + bytes((some,)))
             layout = struct.Struct(f"<{some}Q")
-            words += self._decoded(layout.unpack, Kind.READ, reply)
+            words += self._decoded(layout.unpack, Request.READ, reply)
         return words
 
     def write(self, writes: Iterable[Write]) -> None:
@@ -140,26 +140,26 @@ class Link:
 
         No address may occur twice: a word that was lost is sent again after later ones.
         """
-        frames = (self._frame(Kind.WRITE, payload) for payload in _joined(writes))
-        flying: dict[int, Frame] = {}
+        requests = (self._numbered(Request.WRITE, payload) for payload in _joined(writes))
+        flying: dict[int, _Sent] = {}
 
         def more() -> None:
             # one that gets lost again and again must not meet its number in a later frame
             while len(flying) < WINDOW and all(
                 (self._sequence - s) & 0xFF < 2 * WINDOW for s in flying
             ):
-                frame = next(frames, None)
-                if frame is None:
+                request = next(requests, None)
+                if request is None:
                     break
-                flying[frame.sequence] = frame
-                self._send(encode(frame))
+                flying[request.sequence] = request
+                self._send(request.data)
 
         def take(sequence: int, answer: bytes) -> bool:
             # replies come in order: what was sent before and has none was lost
             for lost in list(flying):
                 if lost == sequence:
                     break
-                self._send(encode(flying[lost]))
+                self._send(flying[lost].data)
                 flying[lost] = flying.pop(lost)
             del flying[sequence]
             more()
@@ -167,7 +167,7 @@ class Link:
 
         more()
         if flying:
-            self._exchange(Kind.WRITE, flying, take, GIVE_UP)
+            self._exchange(Request.WRITE, flying, take, GIVE_UP)
 
     # The line ------------------------------------------------------------------------------------
 
@@ -180,25 +180,25 @@ class Link:
 
     def _exchange(
         self,
-        kind: Kind,
-        flying: dict[int, Frame],
+        kind: Request,
+        flying: dict[int, _Sent],
         take: Callable[[int, bytes], bool],
         limit: float,
     ) -> None:
-        """Await replies to the frames `flying`, which were sent, and repeat those.
+        """Await replies to the requests `flying`, which were sent, and repeat those.
 
         Until `take(sequence, payload)` says of a reply that it was the last.
         """
         progress = self.clock()
         repeat = progress + REPEAT
         while True:
-            for frame in self._sort(self._receive()):
-                if frame.sequence not in flying:
+            for reply in self._sort(self._receive()):
+                if reply.sequence not in flying:
                     continue
-                if frame.kind == Kind.REFUSED and frame.payload[1:] == bytes((kind,)):
-                    raise self.error(f"the board refused {kind.name}: {_reason(frame.payload[0])}")
-                if frame.kind == kind | REPLY:
-                    if take(frame.sequence, frame.payload):
+                if reply.kind == ERROR:
+                    raise self.error(f"the board refused {kind.name}: {_reason(reply.payload)}")
+                if reply.kind == kind | REPLY:
+                    if take(reply.sequence, reply.payload):
                         return
                     progress = self.clock()
                     repeat = progress + REPEAT
@@ -207,21 +207,21 @@ class Link:
                 raise self.error(f"the board does not answer {kind.name} for {limit:g} s")
             if now >= repeat:
                 repeat = now + REPEAT
-                self._send(bytes(LONGEST) + b"".join(encode(f) for f in flying.values()))
+                self._send(bytes(LONGEST) + b"".join(r.data for r in flying.values()))
 
-    def _frame(self, kind: Kind, payload: bytes) -> Frame:
+    def _numbered(self, kind: Request, payload: bytes) -> _Sent:
         self._sequence = (self._sequence + 1) & 0xFF
-        return Frame(kind, self._sequence, payload)
+        return _Sent(self._sequence, frame(kind, self._sequence, payload))
 
     def _sort(self, frames: list[Frame]) -> list[Frame]:
         """The replies among `frames`; pushed ones wait in `pushed`."""
         replies = []
-        for frame in frames:
-            if frame.kind in (Kind.TOKEN, Kind.DONE):
-                self.pushed.append(frame)
+        for one in frames:
+            if one.pushed:
+                self.pushed.append(one)
                 continue
-            replies.append(frame)
-            if frame.kind in (Kind.START | REPLY, Kind.SEEK | REPLY):
+            replies.append(one)
+            if one.kind in (Request.START | REPLY, Request.SEEK | REPLY):
                 self.pushed.clear()  # the board begins anew behind this reply
         return replies
 
@@ -250,7 +250,7 @@ class Link:
     def _gone(self, error: OSError) -> LinkError:
         return self.error(f"the port went away, was it unplugged? [{error.strerror or error}]")
 
-    def _decoded(self, decode: Callable[[bytes], T], kind: Kind, payload: bytes) -> T:
+    def _decoded(self, decode: Callable[[bytes], T], kind: Request, payload: bytes) -> T:
         try:
             return decode(payload)
         except struct.error:
@@ -278,10 +278,11 @@ def _joined(writes: Iterable[Write]) -> Iterator[bytes]:
         yield _place(*start) + struct.pack(f"<{len(words)}Q", *words)
 
 
-def _reason(code: int) -> str:
-    texts: dict[int, str] = {
-        Reason.UNKNOWN: "it does not know this request",
-        Reason.LENGTH: "its length is wrong",
-        Reason.BUSY: "the chip is busy",
+def _reason(payload: bytes) -> str:
+    texts: dict[bytes, str] = {
+        bytes((Reason.KIND,)): "it does not know this request",
+        bytes((Reason.LENGTH,)): "its length is wrong",
+        bytes((Reason.BUSY,)): "the chip is busy",
+        bytes((Reason.VALUE,)): "a number in it is out of range",
     }
-    return texts.get(code, f"reason {code}")
+    return texts.get(payload, f"reason {payload.hex()}")
