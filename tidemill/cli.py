@@ -23,6 +23,7 @@ COMMANDS = {
     "compile": "compile:compile_command",
     "eval": "evaluate:evaluate_command",
     "bench": "bench:bench",
+    "selftest": "selftest:selftest",
     "chips": "chips:chips",
     "verilog": "verilog:verilog",
     "asm": "assembly:asm",

@@ -131,7 +131,7 @@ REFUSED = {
 }
 
 MISTYPED = {
-    "runn": "no command 'runn'; commands are run, compile, eval, bench, chips, verilog, asm, ",
+    "runn": "no command 'runn'; commands are run, compile, eval, bench, selftest, chips, ",
     "run --engine fpga": "Invalid value for '--engine': 'fpga' is not one of 'sim', 'rtl', 'bo",
     "run --baud 0": "Invalid value for '--baud': 0 is not in the range x>=1.",
     "run --tokens many": "Invalid value for '--tokens': 'many' is not a valid integer.",

@@ -29,7 +29,6 @@ class Connection:
     port: str | None
     baud: int | None
     bitstream: Path | None
-    verify: bool
 
     @contextlib.contextmanager
     def board(self, chip: Chip) -> Iterator[Any]:
@@ -56,11 +55,8 @@ class Connection:
 
 
 def board_options(command: Command) -> Command:
-    """Adds --port, --baud, --bitstream and --verify."""
+    """Adds --port, --baud and --bitstream."""
     for option in (
-        click.option(
-            "--verify", is_flag=True, help="Read MEM_W and MEM_A back after loading (boards)."
-        ),
         click.option(
             "--bitstream",
             metavar="FILE.JSON",
@@ -80,7 +76,7 @@ def board_options(command: Command) -> Command:
 
 
 def connection(
-    engine: str, port: str | None, baud: int | None, bitstream: Path | None, *, verify: bool
+    engine: str, port: str | None, baud: int | None, bitstream: Path | None
 ) -> Connection | None:
     """What the options of `board_options` say; None for an engine without a board.
 
@@ -90,23 +86,26 @@ def connection(
     for option, value in given.items():
         if value is not None and engine != "board":
             raise UserError(f"{option} needs --engine board, not {engine}")
-    if verify and engine not in BOARDS:
-        raise UserError(f"--verify needs --engine board or virtual-board, not {engine}")
     if engine == "board" and port is None:
         from tidemill.host.port import found_ports
 
         raise UserError(f"--engine board needs --port; {found_ports()}")
-    return Connection(port, baud, bitstream, verify) if engine in BOARDS else None
+    return Connection(port, baud, bitstream) if engine in BOARDS else None
 
 
 def run_board(
-    program: Program, request: Request, listen: Listener | None, reach: Connection
+    program: Program,
+    request: Request,
+    listen: Listener | None,
+    reach: Connection,
+    *,
+    verify: bool,
 ) -> Outcome:
     """The run on a board. Raises `LinkError`, `BoardError`, `PortError` if it cannot be."""
     with reach.board(program.chip) as board:
         with working() as say:
             say(f"loading {sum(1 for _ in program.boot_writes()):,} words")
-            board.load(program, verify=reach.verify)
+            board.load(program, verify=verify)
         begin = time.perf_counter()
         events = []
         for event in board.run(

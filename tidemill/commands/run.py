@@ -78,6 +78,7 @@ def _wave(engine: str, wave: Path | None, first: int, last: int | None) -> Wave 
     "virtual-board: the whole board in Verilator. All but sim are checked against sim as well.",
 )
 @board_options
+@click.option("--verify", is_flag=True, help="Read MEM_W and MEM_A back after loading (boards).")
 @click.option("--prompt", metavar="P", help="Text to go on from (default: none, a fresh story).")
 @click.option(
     "--prompt-file", metavar="F", type=click.Path(path_type=Path), help="The same from a file."
@@ -165,7 +166,9 @@ def run(
     """  # noqa: D301
     from tidemill.store import tokenizer_of
 
-    reach = connection(engine, port, baud, bitstream, verify=verify)
+    reach = connection(engine, port, baud, bitstream)
+    if verify and not reach:
+        raise UserError(f"--verify needs --engine board or virtual-board, not {engine}")
     text = _prompt_text(prompt, prompt_file)
     waves = _wave(engine, wave, first, last)
     program = open_program(
@@ -181,7 +184,7 @@ def run(
     if engine == "rtl":
         made = run_rtl(program, request, printer, waves)
     elif reach:
-        made = run_board(program, request, printer, reach)
+        made = run_board(program, request, printer, reach, verify=verify)
     else:
         made = run_sim(program, request, printer)
     if printer:
