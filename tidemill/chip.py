@@ -13,7 +13,10 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["CHIPS", "Chip", "ChipError", "load_chip"]
+__all__ = ["CHIPS", "FAMILIES", "Chip", "ChipError", "load_chip"]
+
+#: Forms of multiplier and memories that the RTL knows.
+FAMILIES = ("generic", "ecp5", "ice40")
 
 #: Slices of the one hemisphere, west to east. HOST sits beside MEM_A and drives no stream.
 SLICES = ("MEM_W", "MXM", "VXM", "SXM", "MEM_A")
@@ -58,7 +61,7 @@ class Chip:
     context: int = 192
     #: Largest vocabulary (width of token registers).
     vocab: int = 512
-    #: `generic` or `ecp5`: which form of multiplier and SRAM the RTL takes. Same function, same
+    #: One of `FAMILIES`: which form of multiplier and memories the RTL takes. Same function, same
     #: latency.
     family: str = "generic"
     #: Stream-register hops between neighbouring slices, west to east.
@@ -100,7 +103,7 @@ class Chip:
             ("vocab", 2, 1 << 16),
         ):
             need(lo <= getattr(self, field) <= hi, field, f"from {lo} to {hi}")
-        need(self.family in ("generic", "ecp5"), "family", "'generic' or 'ecp5'")
+        need(self.family in FAMILIES, "family", f"one of {', '.join(FAMILIES)}")
         need(
             len(self.hops) == len(SLICES) - 1
             and all(isinstance(h, int) and 0 <= h <= 8 for h in self.hops),

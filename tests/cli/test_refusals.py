@@ -124,6 +124,9 @@ REFUSED = {
     "verilog --chip tiny --primitives -o DIR/x": (
         "chip 'tiny' is of family generic, which has no primitives"
     ),
+    "verilog --chip DIR/ice.toml --primitives -o DIR/x": (
+        "chip 'ice' is of family ice40, which has no primitives"
+    ),
     "eval --model TIDE": "eval compares with the float model, which a .tide program does not hold",
     "eval --model MODEL --text DIR/no.txt": "cannot read stories DIR/no.txt: No such file or ",
     "eval --model MODEL --text DIR/long.txt": "DIR/long.txt holds 1 stories, 60 are needed",
@@ -160,6 +163,7 @@ def bad_files(folder: Path, tide: Path) -> None:
     (folder / "few.toml").write_text('base = "tiny"\nvocab = 270')
     (folder / "low.toml").write_text('base = "tiny"\nmem_w_depth = 64')
     (folder / "long.txt").write_text("ba" * 50)
+    (folder / "ice.toml").write_text('base = "tiny"\nfamily = "ice40"\n')
     (folder / "bad.tasm").write_text("; nothing\n.queue X\n")
     assert (
         CliRunner().invoke(cli, ["disasm", str(tide), "-o", str(folder / "my.tasm")]).exit_code == 0

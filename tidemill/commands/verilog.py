@@ -40,8 +40,10 @@ def verilog(*, chip: str, folder: Path, primitives: bool, as_json: bool) -> None
     chip gives the same bytes, run after run.
     """
     target = load_chip(chip)
-    if primitives and target.family == "generic":
-        raise UserError(f"chip {target.name!r} is of family generic, which has no primitives")
+    if primitives and target.family != "ecp5":
+        raise UserError(
+            f"chip {target.name!r} is of family {target.family}, which has no primitives"
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as e:
