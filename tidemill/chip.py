@@ -239,6 +239,34 @@ CHIPS: dict[str, Chip] = {
             context=192,
             family="ecp5",
         ),
+        Chip(
+            name="ulx3s-45f",
+            lanes=8,
+            weight_streams=4,
+            mem_w_depth=4608,
+            mem_a_depth=1024,
+            act_depth=64,
+            acc_depth=32,
+            tide_depth=2048,
+            context=192,
+            family="ecp5",
+        ),
+        *(
+            Chip(
+                name=name,
+                lanes=4,
+                weight_streams=4,
+                mem_w_depth=3072,
+                mem_a_depth=1024,
+                act_depth=64,
+                acc_depth=32,
+                queue_depth=1024,
+                tide_depth=1024,
+                context=96,
+                family="ecp5",
+            )
+            for name in ("ulx3s-12f", "icepi-zero")
+        ),
     )
 }
 

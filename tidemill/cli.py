@@ -26,6 +26,12 @@ COMMANDS = {
     "selftest": "selftest:selftest",
     "chips": "chips:chips",
     "verilog": "verilog:verilog",
+    "boards": "boards:boards",
+    "constraints": "boards:constraints_command",
+    "fit": "fit:fit",
+    "build": "build:build_command",
+    "flash": "flash:flash_command",
+    "doctor": "doctor:doctor",
     "asm": "assembly:asm",
     "disasm": "assembly:disasm",
 }

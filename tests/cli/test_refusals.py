@@ -20,7 +20,7 @@ Cli = Callable[..., Result]
 
 
 REFUSED = {
-    "run --chip nope": "no chip named 'nope'; named chips are tiny, ulx3s-85f, or give a ",
+    "run --chip nope": "no chip named 'nope'; named chips are tiny, ulx3s-85f, ",
     "run --chip DIR/no.toml": "cannot read chip file 'DIR/no.toml': No such file or directory",
     "run --chip DIR/bad.toml": "chip file 'DIR/bad.toml' is not valid TOML: ",
     "run --chip DIR/odd.toml": "chip 'odd': lanes must be a power of two from 1 to 64, not 3",
