@@ -34,7 +34,7 @@ REFUSED = [
     ("context", 1, "from 2 to 4096"),
     ("context", 4097, "from 2 to 4096"),
     ("vocab", 1, "from 2 to 65536"),
-    ("family", "xilinx", "'generic' or 'ecp5'"),
+    ("family", "xilinx", "one of generic, ecp5, ice40"),
     ("family", 7, "a str"),
     ("hops", (1, 1, 1), "4 whole numbers from 0 to 8"),
     ("hops", (1, 1, 1, 9), "4 whole numbers from 0 to 8"),

@@ -13,7 +13,10 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["CHIPS", "Chip", "ChipError", "load_chip"]
+__all__ = ["CHIPS", "FAMILIES", "Chip", "ChipError", "load_chip"]
+
+#: Forms of multiplier and memories that the RTL knows.
+FAMILIES = ("generic", "ecp5", "ice40")
 
 #: Slices of the one hemisphere, west to east. HOST sits beside MEM_A and drives no stream.
 SLICES = ("MEM_W", "MXM", "VXM", "SXM", "MEM_A")
@@ -58,7 +61,7 @@ class Chip:
     context: int = 192
     #: Largest vocabulary (width of token registers).
     vocab: int = 512
-    #: `generic` or `ecp5`: which form of multiplier and SRAM the RTL takes. Same function, same
+    #: One of `FAMILIES`: which form of multiplier and memories the RTL takes. Same function, same
     #: latency.
     family: str = "generic"
     #: Stream-register hops between neighbouring slices, west to east.
@@ -100,7 +103,7 @@ class Chip:
             ("vocab", 2, 1 << 16),
         ):
             need(lo <= getattr(self, field) <= hi, field, f"from {lo} to {hi}")
-        need(self.family in ("generic", "ecp5"), "family", "'generic' or 'ecp5'")
+        need(self.family in FAMILIES, "family", f"one of {', '.join(FAMILIES)}")
         need(
             len(self.hops) == len(SLICES) - 1
             and all(isinstance(h, int) and 0 <= h <= 8 for h in self.hops),
@@ -235,6 +238,34 @@ CHIPS: dict[str, Chip] = {
             tide_depth=1024,
             context=192,
             family="ecp5",
+        ),
+        Chip(
+            name="ulx3s-45f",
+            lanes=8,
+            weight_streams=4,
+            mem_w_depth=4608,
+            mem_a_depth=1024,
+            act_depth=64,
+            acc_depth=32,
+            tide_depth=2048,
+            context=192,
+            family="ecp5",
+        ),
+        *(
+            Chip(
+                name=name,
+                lanes=4,
+                weight_streams=4,
+                mem_w_depth=3072,
+                mem_a_depth=1024,
+                act_depth=64,
+                acc_depth=32,
+                queue_depth=1024,
+                tide_depth=1024,
+                context=96,
+                family="ecp5",
+            )
+            for name in ("ulx3s-12f", "icepi-zero")
         ),
     )
 }

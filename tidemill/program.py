@@ -22,7 +22,14 @@ from tidemill import isa
 from tidemill.chip import Chip, ChipError
 from tidemill.isa import QUEUES, Config, Seg, Space, Template, config_bits
 
-__all__ = ["Program", "ProgramError", "load_program", "register_name"]
+__all__ = [
+    "Program",
+    "ProgramError",
+    "load_program",
+    "memory_words",
+    "register_name",
+    "unpack_memory",
+]
 
 FORMAT = 1
 
@@ -222,6 +229,25 @@ class Program:
                 **members,
             }.items():
                 z.writestr(zipfile.ZipInfo(name), blob, zipfile.ZIP_DEFLATED)
+
+
+def memory_words(chip: Chip, space: Space) -> int:
+    """Host words of MEM_W or MEM_A."""
+    if space == Space.MEM_W:
+        return chip.mem_w_depth * chip.weight_streams * -(-chip.lanes // 8)
+    return chip.mem_a_depth * -(-chip.lanes // 4)
+
+
+def unpack_memory(chip: Chip, space: Space, words: NDArray[np.uint64]) -> NDArray[Any]:
+    """The rows that host words stand for: int8 [rows, S, L] of MEM_W or int16 [rows, L] of MEM_A.
+
+    words: of whole rows, in the order of their addresses.
+    """
+    words = words.astype("<u8")
+    if space == Space.MEM_W:
+        banks = words.view(np.int8).reshape(-1, chip.weight_streams, 8 * -(-chip.lanes // 8))
+        return banks[:, :, : chip.lanes].copy()
+    return words.view(np.int16).reshape(-1, 4 * -(-chip.lanes // 4))[:, : chip.lanes].copy()
 
 
 def _memory_writes(

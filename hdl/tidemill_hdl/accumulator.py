@@ -49,7 +49,10 @@ class Accumulator(wiring.Component):
 
     def __init__(self, chip, width):
         # read ports: 0 to add, 1 for ACC
-        self.files = [RegFile(chip.acc_depth, signed(32), reads=2) for _ in range(chip.subs)]
+        self.files = [
+            RegFile(chip.acc_depth, signed(32), reads=2, family=chip.family)
+            for _ in range(chip.subs)
+        ]
         super().__init__(
             {
                 "p": In(control_layout(chip)),

@@ -69,7 +69,7 @@ class Mxm(wiring.Component):
     def __init__(self, chip, primitives=False):
         self.chip = chip
         self.primitives = primitives
-        self.act_file = RegFile(chip.act_depth, vector(chip), granularity=1)
+        self.act_file = RegFile(chip.act_depth, vector(chip), granularity=1, family=chip.family)
         self.accumulators = [
             Accumulator(chip, PRODUCT_WIDTH + chip.lane_bits) for _ in range(chip.weight_streams)
         ]

@@ -16,6 +16,7 @@ from amaranth.lib.wiring import In, Out
 from tidemill import isa
 from tidemill_hdl.bases import BasesSignature
 from tidemill_hdl.layouts import FaultSignature, HostSignature, IssueSignature
+from tidemill_hdl.regfile import RegFile
 from tidemill_hdl.tide import TideSignature
 
 __all__ = ["NOTIFY_CYCLES", "InstructionQueue"]
@@ -136,18 +137,16 @@ class InstructionQueue(wiring.Component):
             self.p_word[: sum(w for _, w in isa.CONTROL_LAYOUT)]
         )
 
-        m.submodules.columns = columns = Memory(
-            shape=isa.TIDE_VALUE_BITS, depth=isa.TIDE_COLUMNS, init=[]
+        m.submodules.columns = columns = RegFile(
+            isa.TIDE_COLUMNS, unsigned(isa.TIDE_VALUE_BITS), family=self._chip.family
         )
-        write = columns.write_port()
-        read = columns.read_port(domain="comb")
         self.p_count = Signal(isa.TIDE_VALUE_BITS)
         m.d.comb += [
-            write.addr.eq(self.tide.column),
-            write.data.eq(self.tide.value),
-            write.en.eq(self.tide.valid & (self.tide.queue == self._queue.index)),
-            read.addr.eq(self.p_control.count),
-            self.p_count.eq(Mux(self.p_control.tide, read.data, self.p_control.count)),
+            columns.w_addr.eq(self.tide.column),
+            columns.w_data.eq(self.tide.value),
+            columns.w_en.eq(self.tide.valid & (self.tide.queue == self._queue.index)),
+            columns.r_addr[0].eq(self.p_control.count),
+            self.p_count.eq(Mux(self.p_control.tide, columns.r_data[0], self.p_control.count)),
         ]
 
     def _control(self, m):

@@ -1,7 +1,8 @@
-"""Register file in LUT RAM: one write port, any number of asynchronous read ports.
+"""Register file: one write port, any number of read ports that answer at once.
 
 Timing rule: a row written in cycle t reads as written from t + 1 on; a read answers in the cycle
-of its address.
+of its address. In the `ice40` form the address must be settled by the middle of the cycle and the
+row appears there, so that half a cycle is left on either side.
 """
 
 from amaranth import *
@@ -17,6 +18,9 @@ class RegFile(wiring.Component):
     """A small memory that answers in the cycle of the address.
 
     Synthesis makes one copy of the memory per read port (ECP5: TRELLIS_DPR16X4, 16 rows x 4 bits).
+    The iCE40 has no LUT RAM, so its form is a block RAM that writes on the rising edge and reads on
+    the falling one: the same function in the same cycle.
+
     A row read in the cycle it is written gives its old value. All rows are 0 at configuration.
 
     Parameters
@@ -30,6 +34,8 @@ class RegFile(wiring.Component):
     granularity : int or None
         Elements of an `ArrayLayout` row (or bits of an unsigned row) that one bit of `w_en` writes;
         None: the whole row. LUT RAM wants granules of a multiple of 4 bits.
+    family : str
+        `generic`, `ecp5` or `ice40`.
 
     Members
     -------
@@ -43,9 +49,10 @@ class RegFile(wiring.Component):
         Value of that row, in the same cycle.
     """
 
-    def __init__(self, depth, shape, *, reads=1, granularity=None):
+    def __init__(self, depth, shape, *, reads=1, granularity=None, family="generic"):
         self.data = MemoryData(depth=depth, shape=shape, init=[])
         self.granularity = granularity
+        self.family = family
         addr_width = ceil_log2(depth)
         port = memory.WritePort.Signature(
             addr_width=addr_width, shape=shape, granularity=granularity
@@ -63,7 +70,9 @@ class RegFile(wiring.Component):
     def elaborate(self, platform):
         m = Module()
 
-        m.submodules.mem = mem = memory.Memory(self.data, attrs={"ram_style": "distributed"})
+        falling = self.family == "ice40"
+        style = "block" if falling else "distributed"
+        m.submodules.mem = mem = memory.Memory(self.data, attrs={"ram_style": style})
         write = mem.write_port(granularity=self.granularity)
 
         m.d.comb += [
@@ -71,8 +80,11 @@ class RegFile(wiring.Component):
             write.addr.eq(self.w_addr),
             write.data.eq(self.w_data),
         ]
+        if falling:
+            m.domains.fall = ClockDomain(clk_edge="neg", reset_less=True, local=True)
+            m.d.comb += ClockSignal("fall").eq(ClockSignal())
         for r_addr, r_data in zip(self.r_addr, self.r_data, strict=True):
-            read = mem.read_port(domain="comb")
+            read = mem.read_port(domain="fall" if falling else "comb")
             m.d.comb += [read.addr.eq(r_addr), r_data.eq(read.data)]
 
         return m

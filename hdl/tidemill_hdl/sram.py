@@ -13,6 +13,8 @@ from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from tidemill.chip import FAMILIES
+
 __all__ = ["Sram"]
 
 #: log2 of the rows of an 18 kbit ECP5 block RAM at its narrowest useful width, a byte lane.
@@ -24,9 +26,9 @@ class Sram(wiring.Component):
 
     The `ecp5` form is cut by depth into chunks of 2048 rows; the last one holds what is left, so
     that synthesis takes the blocks `Chip.block_rams` counts (2048 x 9, 1024 x 18 or 512 x 36 bits).
-    The `generic` form is one array. Both behave alike. Enables are one per chunk, `enables` of the
-    address: a user with a register for the address decodes in front of it, and no logic stands
-    between that register and the blocks.
+    The `generic` and `ice40` forms are one array. All behave alike. Enables are one per chunk,
+    `enables` of the address: a user with a register for the address decodes in front of it, and no
+    logic stands between that register and the blocks.
 
     There is no emulation of collisions: reading and writing one row in one cycle reads undefined
     data (the old row in simulation) and raises `collision`. Beyond `depth`, a read gives undefined
@@ -42,7 +44,7 @@ class Sram(wiring.Component):
         Elements of an `ArrayLayout` row (or bits of an unsigned row) that one bit of `w_en` writes;
         None: the whole row.
     family : str
-        `generic` or `ecp5`.
+        `generic`, `ecp5` or `ice40`.
     check : bool
         Also stop a simulation at a collision, by an `Assert`.
 
@@ -64,8 +66,8 @@ class Sram(wiring.Component):
     latency = 2
 
     def __init__(self, depth, shape, *, granularity=None, family="generic", check=False):
-        if family not in ("generic", "ecp5"):
-            raise ValueError(f"Sram family must be 'generic' or 'ecp5', not {family!r}")
+        if family not in FAMILIES:
+            raise ValueError(f"Sram family must be one of {', '.join(FAMILIES)}, not {family!r}")
         addr_width = ceil_log2(depth)
         self.chunk_bits = CHUNK_BITS if family == "ecp5" else addr_width
         chunk = 1 << self.chunk_bits

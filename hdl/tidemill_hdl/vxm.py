@@ -11,7 +11,6 @@ later pass that masks or takes an arg-maximum.
 
 from amaranth import *
 from amaranth.lib import data, wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from tidemill.isa import QUEUE_INDEX, QUEUES, ASrc, Mask, Red, Template
@@ -19,6 +18,7 @@ from tidemill.isa import QUEUE_INDEX, QUEUES, ASrc, Mask, Red, Template
 from .layouts import HostSignature, IssueSignature, RunSignature, byte_vector, vector
 from .noise import Noise
 from .reduce import pipe
+from .regfile import RegFile
 from .vxm_lanes import VxmLanes
 from .vxm_reduce import INDEX_BITS, VxmReduce
 from .vxm_scalar import ScalarFile, VxmScalar
@@ -77,20 +77,18 @@ class Vxm(wiring.Component):
         m.submodules.reduce = reduce = VxmReduce(self._chip)
         m.submodules.scalar = scalar = VxmScalar(self._primitives)
         m.submodules.scalar_file = file = ScalarFile()
-        m.submodules.templates = templates = Memory(shape=TEMPLATE, depth=32, init=[])
+        m.submodules.templates = templates = RegFile(32, TEMPLATE, family=self._chip.family)
 
         connect(m, flipped(self.lane_table), lanes.table)
         connect(m, flipped(self.scalar_table), scalar.table)
         connect(m, flipped(self.scalar_init), file.init)
         connect(m, scalar.o, file.i)
-        template_write = templates.write_port()
-        template_read = templates.read_port(domain="comb")
-        s0 = template_read.data
+        s0 = templates.r_data[0]
         m.d.comb += [
-            template_write.en.eq(self.template.en & self.template.we),
-            template_write.addr.eq(self.template.addr),
-            template_write.data.as_value().eq(self.template.wdata),
-            template_read.addr.eq(self.i.tmpl),
+            templates.w_en.eq(self.template.en & self.template.we),
+            templates.w_addr.eq(self.template.addr),
+            templates.w_data.as_value().eq(self.template.wdata),
+            templates.r_addr[0].eq(self.i.tmpl),
         ]
         for name in ("e_acc", "e_b", "w_a", "w_s"):
             m.d.comb += getattr(lanes, name).eq(getattr(self, name))

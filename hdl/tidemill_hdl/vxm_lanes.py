@@ -23,6 +23,7 @@ from .layouts import HostSignature, byte_vector, vector
 from .multiplier import mult18x18d
 from .noise import CODE_BITS
 from .reduce import pipe, saturate
+from .regfile import RegFile
 from .vxm_reduce import TERM_BITS
 
 __all__ = ["VxmLanes"]
@@ -87,19 +88,18 @@ class VxmLanes(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.temps = temps = Memory(
-            shape=vector(self._chip), depth=self._chip.temp_depth, init=[]
+        m.submodules.temps = temps = RegFile(
+            self._chip.temp_depth, vector(self._chip), reads=3, family=self._chip.family
         )
-        read_a, read_b, read_c = (temps.read_port(domain="comb") for _ in range(3))
-        write_t = temps.write_port()
+        t_a, t_b, t_c = temps.r_data
 
         m.d.comb += [
-            read_a.addr.eq(self.s1_ta),
-            read_b.addr.eq(self.s1_tb),
-            read_c.addr.eq(self.s8_tc),
-            write_t.en.eq(self.s11_write),
-            write_t.addr.eq(self.s11_td),
-            write_t.data.eq(self.e_v),
+            temps.r_addr[0].eq(self.s1_ta),
+            temps.r_addr[1].eq(self.s1_tb),
+            temps.r_addr[2].eq(self.s8_tc),
+            temps.w_en.eq(self.s11_write),
+            temps.w_addr.eq(self.s11_td),
+            temps.w_data.eq(self.e_v),
         ]
 
         s1_self = Signal()
@@ -109,7 +109,7 @@ class VxmLanes(wiring.Component):
         is_self = pipe(m, "self", s1_self, 2, 2)
         is_table = pipe(m, "table", ~s4_is[Func.NONE], 5, 8)
         for lane in range(self._chip.lanes):
-            s2_a, s2_b = self._operands(m, lane, read_a.data[lane], read_b.data[lane])
+            s2_a, s2_b = self._operands(m, lane, t_a[lane], t_b[lane])
             s4_pre, s3_b = self._preshift(m, lane, s2_a, s2_b, is_self[2])
             b = pipe(m, f"b_{lane}", s3_b, 4, 5)
             pre = pipe(m, f"pre_{lane}", s4_pre, 5, 5)
@@ -127,7 +127,7 @@ class VxmLanes(wiring.Component):
             s9_product = self._multiply(m, lane, s6_x, s6_y)
 
             s9_add = Signal(signed(16), name=f"s9_add_{lane}", reset_less=True)
-            m.d.sync += s9_add.eq(Mux(is_table[8], base[8], Mux(self.s8_c, read_c.data[lane], 0)))
+            m.d.sync += s9_add.eq(Mux(is_table[8], base[8], Mux(self.s8_c, t_c[lane], 0)))
             self._result(m, lane, s9_product, s9_add)
         return m
 

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from tidemill.cache import cache_dir
 from tidemill.chip import Chip
 from tidemill.isa import Space
+from tidemill.program import memory_words, unpack_memory
 from tidemill_sim import verilator, waves
 from tidemill_sim.verilator import SimulatorError
 from tidemill_sim.waves import Wave
@@ -165,13 +166,6 @@ class RtlEngine:
 
     # Script in -----------------------------------------------------------------------------------
 
-    def _words(self, space: Space) -> int:
-        """Number of host words of a memory."""
-        chip = self.chip
-        if space == Space.MEM_W:
-            return chip.mem_w_depth * chip.weight_streams * -(-chip.lanes // 8)
-        return chip.mem_a_depth * -(-chip.lanes // 4)
-
     def _write_script(
         self,
         path: Path,
@@ -187,7 +181,9 @@ class RtlEngine:
             if x_seed is not None:
                 rng = np.random.default_rng(x_seed)
                 for space in memories:
-                    words = rng.integers(0, 1 << 64, self._words(space), np.uint64).tolist()
+                    words = rng.integers(
+                        0, 1 << 64, memory_words(self.chip, space), np.uint64
+                    ).tolist()
                     f.writelines(pack(_WRITE, space, at, 0, w) for at, w in enumerate(words))
             f.writelines(pack(_WRITE, s, a, 0, d) for s, a, d in boot_writes)
             for run in runs:
@@ -196,7 +192,7 @@ class RtlEngine:
                     raise ValueError(f"abort_at must be at least 1, not {run.abort_at}")
                 f.write(pack(_RUN, 0, 0, 0, run.abort_at or 0))
                 if dump:
-                    f.writelines(pack(_DUMP, s, 0, 0, self._words(s)) for s in memories)
+                    f.writelines(pack(_DUMP, s, 0, 0, memory_words(self.chip, s)) for s in memories)
             f.write(pack(_END, 0, 0, 0, 0))
 
     # Log and dump out ----------------------------------------------------------------------------
@@ -231,16 +227,15 @@ class RtlEngine:
     def _read_dump(self, path: Path, results: list[RunResult]) -> None:
         chip = self.chip
         words = np.fromfile(path, "<u8")
-        sizes = [self._words(Space.MEM_W), self._words(Space.MEM_A)]
+        sizes = [memory_words(chip, Space.MEM_W), memory_words(chip, Space.MEM_A)]
         if len(words) != len(results) * sum(sizes):
             raise SimulatorError(
                 f"the memory dump has {len(words)} words, {len(results) * sum(sizes)} expected"
             )
         for result, part in zip(results, words.reshape(len(results), -1), strict=True):
             w, a = np.split(part, [sizes[0]])
-            w_bytes = w.view(np.int8).reshape(chip.mem_w_depth, chip.weight_streams, -1)
-            result.mem_w = w_bytes[:, :, : chip.lanes].copy()
-            result.mem_a = a.view(np.int16).reshape(chip.mem_a_depth, -1)[:, : chip.lanes].copy()
+            result.mem_w = unpack_memory(chip, Space.MEM_W, w)
+            result.mem_a = unpack_memory(chip, Space.MEM_A, a)
 
 
 def _generated(chip: Chip) -> str:

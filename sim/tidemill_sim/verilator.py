@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -25,7 +25,17 @@ from tidemill.cache import cache_dir
 from tidemill.isa import HOST_READ_LATENCY
 from tidemill_sim.merge import merge_byte_writes
 
-__all__ = ["Build", "SimulatorError", "build", "environment"]
+__all__ = [
+    "ARGUMENTS",
+    "MAKE_VARIABLES",
+    "Build",
+    "SimulatorError",
+    "build",
+    "cached",
+    "environment",
+    "failure",
+    "jobs",
+]
 
 BENCHES = Path(__file__).parent / "benches"
 
@@ -46,7 +56,8 @@ WARNINGS = {
 }
 
 #: Arguments of Verilator that make a fast model.
-ARGUMENTS = ["--timing", "-O3", "--x-assign", "fast", "--threads", "1", "--output-split", "20000"]
+ARGUMENTS = ["-O3", "--x-assign", "fast", "--threads", "1", "--output-split", "20000"]
+ARGUMENTS += [f"-Wno-{name}" for name in WARNINGS]
 
 #: Variables for Verilator's makefile. The one of the Python package was configured without what
 #: the last three say: coroutines (`--timing`) and precompiled headers fail to compile otherwise.
@@ -175,7 +186,7 @@ class Build:
             kept = self.folder / "failed.log"  # `work` does not stay
             if log.exists():
                 shutil.copy(log, kept)
-            raise _failure("the simulation failed", kept, e) from None
+            raise failure("the simulation failed", kept, e) from None
         return Path(results)
 
 
@@ -185,7 +196,7 @@ _ERROR = re.compile(
 )
 
 
-def _failure(what: str, log: Path, error: BaseException) -> SimulatorError:
+def failure(what: str, log: Path, error: BaseException) -> SimulatorError:
     """One sentence: the first error in a log, and where the log is."""
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     line = next((line for line in lines if _ERROR.match(line)), str(error))
@@ -200,7 +211,7 @@ def build(verilog: str, *, waves: bool = False, random_start: bool = False) -> B
     """
     args = [
         *ARGUMENTS,
-        *(f"-Wno-{name}" for name in WARNINGS),
+        "--timing",
         *("--x-initial", "unique" if random_start else "fast"),
         f"-DHOST_READ_LATENCY={HOST_READ_LATENCY}",
         *(["--trace-structs", "-DTIDEMILL_WAVES"] if waves else []),
@@ -210,21 +221,35 @@ def build(verilog: str, *, waves: bool = False, random_start: bool = False) -> B
     )
     verilog = merge_byte_writes(verilog)
     bench = (BENCHES / "bench.sv").read_text()
+    folder = cached(
+        (verilog, bench, control, args),
+        ("cocotb", waves),
+        lambda folder: _compile(folder, verilog, bench, control, args, waves=waves),
+    )
+    return Build(folder, waves=waves)
+
+
+def cached(parts: object, library: object, compile_in: Callable[[Path], None]) -> Path:
+    """Folder of a build: from the cache, or made by `compile_in` for one process at a time.
+
+    parts: everything that goes into it, tools aside; library: what tells the kinds of Verilator's
+    run-time library apart. It takes as long to compile as a small chip, so all builds of a kind
+    share it.
+    """
     tools = _tools()
-    folder = cache_dir() / "verilator" / _digest(verilog, bench, control, args, tools)
-    # Verilator's run-time library takes as long to compile as a small chip: all builds share it.
-    library = cache_dir() / "verilator" / f"library-{_digest(waves, tools)}"
+    folder = cache_dir() / "verilator" / _digest(parts, tools)
+    shared = cache_dir() / "verilator" / f"library-{_digest(library, tools)}"
     folder.mkdir(parents=True, exist_ok=True)
     done = folder / "done"
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not done.exists():
-            for name in library.glob("*"):
+            for name in shared.glob("*"):
                 shutil.copy(name, folder)
-            _compile(folder, verilog, bench, control, args, waves=waves)
-            _keep_library(folder, library)
+            compile_in(folder)
+            _keep_library(folder, shared)
             done.touch()
-    return Build(folder, waves=waves)
+    return folder
 
 
 def _digest(*parts: object) -> str:
@@ -255,6 +280,11 @@ def _keep_library(folder: Path, library: Path) -> None:
         shutil.rmtree(part)
 
 
+def jobs() -> str:
+    """How many compilers may run at once."""
+    return os.environ.get("COCOTB_MAX_PARALLEL_BUILD_JOBS") or str(os.cpu_count() or 1)
+
+
 def _compile(
     folder: Path, verilog: str, bench: str, control: str, args: list[str], *, waves: bool
 ) -> None:
@@ -262,8 +292,7 @@ def _compile(
     for name, text in sources.items():
         (folder / name).write_text(text)
     log = folder / "build.log"
-    jobs = os.environ.get("COCOTB_MAX_PARALLEL_BUILD_JOBS") or str(os.cpu_count() or 1)
-    changes = environment() | {"COCOTB_MAX_PARALLEL_BUILD_JOBS": jobs}
+    changes = environment() | {"COCOTB_MAX_PARALLEL_BUILD_JOBS": jobs()}
     try:
         with _changed_environment(changes):
             _Verilator().build(
@@ -278,4 +307,4 @@ def _compile(
                 verbose=False,
             )
     except (SystemExit, RuntimeError, subprocess.CalledProcessError) as e:
-        raise _failure("Verilator could not build the chip", log, e) from None
+        raise failure("Verilator could not build the chip", log, e) from None

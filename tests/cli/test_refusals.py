@@ -20,7 +20,7 @@ Cli = Callable[..., Result]
 
 
 REFUSED = {
-    "run --chip nope": "no chip named 'nope'; named chips are tiny, ulx3s-85f, or give a ",
+    "run --chip nope": "no chip named 'nope'; named chips are tiny, ulx3s-85f, ",
     "run --chip DIR/no.toml": "cannot read chip file 'DIR/no.toml': No such file or directory",
     "run --chip DIR/bad.toml": "chip file 'DIR/bad.toml' is not valid TOML: ",
     "run --chip DIR/odd.toml": "chip 'odd': lanes must be a power of two from 1 to 64, not 3",
@@ -83,6 +83,26 @@ REFUSED = {
     "run --model TIDE --engine rtl --wave DIR/x/w.vcd": (
         "cannot write 'DIR/x/w.vcd': its folder does not exist"
     ),
+    "run --model TIDE --engine board": "--engine board needs --port; ",
+    "run --model TIDE --port /dev/x": "--port needs --engine board, not sim",
+    "run --model TIDE --engine virtual-board --baud 9600": (
+        "--baud needs --engine board, not virtual-board"
+    ),
+    "run --model TIDE --engine rtl --bitstream x": "--bitstream needs --engine board, not rtl",
+    "run --model TIDE --verify": "--verify needs --engine board or virtual-board, not sim",
+    "run --model TIDE --engine board --port DIR/no": "there is no port 'DIR/no'; ",
+    "run --model TIDE --engine board --port DIR/cut.tide": (
+        "cannot open 'DIR/cut.tide' at 3000000 baud as a serial port: "
+    ),
+    "run --model TIDE --engine board --port DIR/no --bitstream DIR/no.json": (
+        "cannot read build 'DIR/no.json': No such file or directory"
+    ),
+    "run --model TIDE --engine board --port DIR/no --bitstream DIR/cut.tide": (
+        "'DIR/cut.tide' is not the .json file of a build"
+    ),
+    "run --model TIDE --engine board --port DIR/no --wave w.vcd": (
+        "--wave needs --engine rtl; the board engine has no signals"
+    ),
     "compile TIDE -o DIR/x/y.tide": "cannot write 'DIR/x/y.tide': No such file or directory",
     "compile TIDE --listing DIR": "cannot write 'DIR': Is a directory",
     "compile DIR/empty.tide": (
@@ -104,6 +124,9 @@ REFUSED = {
     "verilog --chip tiny --primitives -o DIR/x": (
         "chip 'tiny' is of family generic, which has no primitives"
     ),
+    "verilog --chip DIR/ice.toml --primitives -o DIR/x": (
+        "chip 'ice' is of family ice40, which has no primitives"
+    ),
     "eval --model TIDE": "eval compares with the float model, which a .tide program does not hold",
     "eval --model MODEL --text DIR/no.txt": "cannot read stories DIR/no.txt: No such file or ",
     "eval --model MODEL --text DIR/long.txt": "DIR/long.txt holds 1 stories, 60 are needed",
@@ -111,8 +134,9 @@ REFUSED = {
 }
 
 MISTYPED = {
-    "runn": "no command 'runn'; commands are run, compile, eval, bench, chips, verilog, asm, ",
-    "run --engine fpga": "Invalid value for '--engine': 'fpga' is not one of 'sim', 'rtl'.",
+    "runn": "no command 'runn'; commands are run, compile, eval, bench, selftest, chips, ",
+    "run --engine fpga": "Invalid value for '--engine': 'fpga' is not one of 'sim', 'rtl', 'bo",
+    "run --baud 0": "Invalid value for '--baud': 0 is not in the range x>=1.",
     "run --tokens many": "Invalid value for '--tokens': 'many' is not a valid integer.",
     "run --temperature hot": "Invalid value for '--temperature': 'hot' is not a valid float.",
     "run --seed 1.5": "Invalid value for '--seed': '1.5' is not a valid integer.",
@@ -139,6 +163,7 @@ def bad_files(folder: Path, tide: Path) -> None:
     (folder / "few.toml").write_text('base = "tiny"\nvocab = 270')
     (folder / "low.toml").write_text('base = "tiny"\nmem_w_depth = 64')
     (folder / "long.txt").write_text("ba" * 50)
+    (folder / "ice.toml").write_text('base = "tiny"\nfamily = "ice40"\n')
     (folder / "bad.tasm").write_text("; nothing\n.queue X\n")
     assert (
         CliRunner().invoke(cli, ["disasm", str(tide), "-o", str(folder / "my.tasm")]).exit_code == 0

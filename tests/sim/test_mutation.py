@@ -114,8 +114,8 @@ MUTATIONS = (
     Mutation(
         "ICU: the next tide column",
         "queue",
-        "read.addr.eq(self.p_control.count)",
-        "read.addr.eq(self.p_control.count + ON)",
+        "columns.r_addr[0].eq(self.p_control.count)",
+        "columns.r_addr[0].eq(self.p_control.count + ON)",
     ),
     Mutation(
         "ICU: REPEAT steps one too far",

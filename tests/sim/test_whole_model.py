@@ -49,6 +49,16 @@ def test_size_matrix(verilator, differences, size):
     equal(program, [([1, 5, 9], 8, 0.0, 0), ([1], 5, 0.9, 3)], differences)
 
 
+def test_ice40_form(verilator, differences, shared_models):
+    """2 x 2, the files read on the falling edge, no hops: the model of a small board."""
+    chip = dataclasses.replace(
+        CHIPS["tiny"], name="ice40", lanes=2, weight_streams=2, context=128, family="ice40",
+        mem_w_depth=32768, act_depth=256, acc_depth=64, queue_depth=2048, hops=(0, 0, 0, 0),
+    )  # fmt: skip
+    program = compile_model(chip, quantise(load_checkpoint(shared_models / "td100k.bin")))
+    equal(program, [([1, 403, 407], 6, 0.0, 0), ([1], 4, 0.8, 2)], differences)
+
+
 @pytest.mark.xdist_group("ulx3s")
 def test_td260k_fills_the_context(verilator, differences):
     """A story over all 192 positions, two seeds at 0.8, then the first again: one power-up."""

@@ -6,13 +6,18 @@ from typing import Any
 
 import click
 
+from tidemill.boards.parts import Part
 from tidemill.chip import CHIPS, Chip, load_chip
 from tidemill.commands.common import emit_json, json_option, say_line, show
 
 __all__ = ["chips"]
 
-#: Block RAMs and multipliers of the devices that named chips are meant for.
-DEVICES = {"ulx3s-85f": ("LFE5U-85F", 208, 156)}
+
+def _device(chip: Chip) -> Part | None:
+    """The part that a named chip is meant for."""
+    from tidemill.boards.catalog import BOARDS
+
+    return next((b.part for b in BOARDS.values() if b.chip == chip.name), None)
 
 
 def _facts(chip: Chip) -> dict[str, Any]:
@@ -26,9 +31,8 @@ def _facts(chip: Chip) -> dict[str, Any]:
     }
 
 
-def _of(total: int, chip: Chip, which: int) -> str:
-    device = DEVICES.get(chip.name)
-    return f"{total} of {device[which]}" if device else str(total)
+def _of(total: int, available: int | None) -> str:
+    return f"{total} of {available}" if available else str(total)
 
 
 @click.command(short_help="Named chips, their memories and block RAMs.")
@@ -62,10 +66,10 @@ def _list() -> None:
             c.vocab,
             f"{c.mem_w_depth * c.macs / 1024:,.0f} KiB",
             f"{c.mem_a_depth * c.lanes * 2 / 1024:,.0f} KiB",
-            _of(sum(c.block_rams().values()), c, 1),
-            _of(sum(c.multipliers().values()), c, 2),
+            _of(sum(c.block_rams().values()), part.block_rams if part else None),
+            _of(sum(c.multipliers().values()), part.multipliers if part else None),
         ]
-        for c in CHIPS.values()
+        for c, part in ((c, _device(c)) for c in CHIPS.values())
     ]
     columns = ("chip", "lanes x streams", "context", "vocab", "MEM_W", "MEM_A", "block RAMs")
     show("", (*columns, "multipliers"), rows)
@@ -75,12 +79,12 @@ def _show(chip: Chip) -> None:
     say_line(chip.describe())
     say_line()
     show("", ("field", "value"), [[k, str(v)] for k, v in chip.as_dict().items()])
-    for title, account, which in (
-        ("block RAMs (18 kbit)", chip.block_rams(), 1),
-        ("multipliers (18 x 18)", chip.multipliers(), 2),
+    part = _device(chip)
+    for title, account, available in (
+        ("block RAMs (18 kbit)", chip.block_rams(), part.block_rams if part else None),
+        ("multipliers (18 x 18)", chip.multipliers(), part.multipliers if part else None),
     ):
         rows: list[list[Any]] = [[*i] for i in account.items()]
         rows.append(["total", sum(account.values())])
-        device = DEVICES.get(chip.name)
-        note = f" of the {device[which]} in an {device[0]}" if device else ""
+        note = f" of the {available} in an {part.name}" if part else ""
         show(f"\n{title}{note}", ("", ""), rows)

@@ -1,4 +1,4 @@
-"""One run of a program in one of the engines, in the same terms for both."""
+"""One run of a program in an engine, in the same terms for all; boards are in `board`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,15 @@ from tidemill.program import Program
 if TYPE_CHECKING:
     from tidemill_sim.waves import Wave
 
-__all__ = ["Outcome", "Request", "memories_equal", "predicted_cycles", "run_rtl", "run_sim"]
+__all__ = [
+    "Outcome",
+    "Request",
+    "fault_text",
+    "memories_equal",
+    "predicted_cycles",
+    "run_rtl",
+    "run_sim",
+]
 
 #: Called with every token as it comes: (token, generated).
 Listener = Callable[[int, bool], None]
@@ -42,6 +50,14 @@ class Outcome:
     seconds: float
     fault: str = ""
     memories: tuple[Any, ...] | None = None
+    #: Clock of a board of silicon.
+    clock_hz: int | None = None
+
+
+def fault_text(kind: int, queue: int, cycle: int) -> str:
+    """What the chip's fault register says."""
+    where = "the sequencer" if queue == TIDE_SEQUENCER else QUEUES[queue].name
+    return f"{Fault(kind).name} in {where}, cycle {cycle} of the run"
 
 
 def predicted_cycles(program: Program, prompt: int, positions: int) -> list[int]:
@@ -100,10 +116,7 @@ def run_rtl(
     )[0]
     fault = ""
     if result.fault is not None:
-        where = result.fault.queue
-        queue = "the sequencer" if where == TIDE_SEQUENCER else QUEUES[where].name
-        kind = Fault(result.fault.kind).name
-        fault = f"{kind} in {queue}, cycle {result.fault.cycle} of the run"
+        fault = fault_text(result.fault.kind, result.fault.queue, result.fault.cycle)
     # the bench counts clock edges from the start of the run on, the chip from token to token
     ends = [0, *(t.measured for t in result.tokens)]
     measured = [b - a for a, b in itertools.pairwise(ends)]
@@ -120,10 +133,10 @@ def run_rtl(
     )
 
 
-def memories_equal(sim: Outcome, rtl: Outcome) -> bool:
+def memories_equal(sim: Outcome, made: Outcome) -> bool:
     """Whether every byte that the program defined is the same in both."""
     assert sim.memories
-    assert rtl.memories
+    assert made.memories
     w, w_ok, a, a_ok = sim.memories
-    rtl_w, rtl_a = rtl.memories
-    return bool((w == rtl_w)[w_ok].all() and (a == rtl_a)[a_ok].all())
+    made_w, made_a = made.memories
+    return bool((w == made_w)[w_ok].all() and (a == made_a)[a_ok].all())

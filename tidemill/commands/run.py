@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import codecs
-import itertools
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from tidemill.commands.board import BOARDS, board_options, connection, run_board
 from tidemill.commands.common import (
     Chosen,
     UserError,
@@ -18,13 +16,10 @@ from tidemill.commands.common import (
     json_option,
     model_option,
     note,
-    say_line,
-    show,
     tokenizer_option,
     working,
 )
 from tidemill.commands.engines import (
-    Outcome,
     Request,
     memories_equal,
     predicted_cycles,
@@ -32,44 +27,15 @@ from tidemill.commands.engines import (
     run_sim,
 )
 from tidemill.commands.models import open_program
-from tidemill.program import Program
+from tidemill.commands.story import Printer, report
 
 if TYPE_CHECKING:
-    from tidemill.model.tokenizer import Tokenizer
     from tidemill_sim.waves import Wave
 
 __all__ = ["run"]
 
-#: Tokens shown at each end of a run when not all are.
-ENDS = 3
-
 #: Cycles of waves after the first, if the last is not chosen.
 WINDOW = 2000
-
-
-class _Printer:
-    """Writes text as tokens come, the prompt first; holds back half a UTF-8 character."""
-
-    def __init__(self, tokenizer: Tokenizer, prompt: list[int]):
-        self._tokenizer = tokenizer
-        self._prompt = prompt
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._previous: int | None = None
-
-    def _put(self, token: int) -> None:
-        sys.stdout.write(self._decoder.decode(self._tokenizer.piece(token, self._previous)))
-        sys.stdout.flush()
-        self._previous = token
-
-    def __call__(self, token: int, generated: bool) -> None:
-        if generated:
-            while self._prompt:
-                self._put(self._prompt.pop(0))
-            self._put(token)
-
-    def close(self) -> None:
-        sys.stdout.write(self._decoder.decode(b"", True) + "\n\n")
-        sys.stdout.flush()
 
 
 def _prompt_text(prompt: str | None, prompt_file: Path | None) -> str:
@@ -100,66 +66,19 @@ def _wave(engine: str, wave: Path | None, first: int, last: int | None) -> Wave 
         raise UserError(str(e)) from None
 
 
-def _rows(predicted: list[int], made: Outcome, every: bool) -> list[tuple[str, str, str, str]]:
-    """Lines (positions, predicted, measured, verdict); `every`: equal neighbours stay apart."""
-    lines = [
-        (p, m, "equal" if p == m else "DIFFERENT")
-        for p, m in itertools.zip_longest(predicted, made.cycles, fillvalue=-1)
-    ]
-    if every:
-        return [(str(i), f"{p:,}", f"{m:,}", v) for i, (p, m, v) in enumerate(lines)]
-    out, at = [], 0
-    for (p, m, verdict), group in itertools.groupby(lines):
-        size = len(list(group))
-        where = str(at) if size == 1 else f"{at}-{at + size - 1}"
-        out.append((where, f"{p:,}", f"{m:,}", verdict))
-        at += size
-    if len(out) > 2 * ENDS + 1 and all(r[3] == "equal" for r in out):
-        gap = len(out) - 2 * ENDS
-        out = [*out[:ENDS], (f"... {gap} more ...", "", "", "equal"), *out[-ENDS:]]
-    return out
-
-
-def _report(program: Program, made: Outcome, facts: dict[str, Any], verbose: bool) -> None:
-    predicted = facts["cycles_predicted"]
-    columns = ("position", "cycles predicted", "cycles measured", "")
-    show("", columns, _rows(predicted, made, verbose))
-    total, count = sum(made.cycles), len(made.cycles)
-    verdict = "equal for every token" if predicted == made.cycles else "DIFFERENT"
-    rows = [
-        ("program", f"{facts['model']} [{facts['program_hash']}]"),
-        ("chip", program.chip.describe()),
-        ("positions", f"{count} ({len(facts['prompt_tokens'])} of them prompt)"),
-        ("cycles predicted / measured", f"{sum(predicted):,} / {total:,}: {verdict}"),
-        ("cycles per token", f"{total / count:,.1f}"),
-        (
-            f"speed of this simulation ({facts['engine']})",
-            f"{count / made.seconds:,.1f} simulated tokens/s, {total / made.seconds:,.0f} cycles/s",
-        ),
-    ]
-    if "equal_sim" in facts:
-        rows.append(("tokens and cycles of the sim engine", _word(facts["equal_sim"])))
-    if "equal_memories" in facts:
-        rows.append(("memories of the sim engine", _word(facts["equal_memories"])))
-    say_line()
-    for name, value in rows:
-        say_line(f"{name:36} {value}")
-
-
-def _word(equal: bool) -> str:
-    return "equal" if equal else "DIFFERENT"
-
-
 @click.command(short_help="Let a model write; compare predicted and measured cycles.")
 @model_option
 @chip_option
 @click.option(
     "--engine",
-    type=click.Choice(["sim", "rtl"]),
+    type=click.Choice(["sim", "rtl", *BOARDS]),
     default="sim",
     show_default=True,
-    help="sim: numpy simulator; rtl: the Verilog under Verilator, checked against sim as well.",
+    help="sim: numpy simulator; rtl: the Verilog under Verilator; board: an FPGA on a serial port; "
+    "virtual-board: the whole board in Verilator. All but sim are checked against sim as well.",
 )
+@board_options
+@click.option("--verify", is_flag=True, help="Read MEM_W and MEM_A back after loading (boards).")
 @click.option("--prompt", metavar="P", help="Text to go on from (default: none, a fresh story).")
 @click.option(
     "--prompt-file", metavar="F", type=click.Path(path_type=Path), help="The same from a file."
@@ -186,7 +105,7 @@ def _word(equal: bool) -> str:
 @click.option(
     "--check",
     is_flag=True,
-    help="Follow uninitialised memory and overflow in sim; with rtl also compare both memories.",
+    help="Follow uninitialised memory and overflow in sim; else also compare both memories.",
 )
 @click.option(
     "--wave",
@@ -215,6 +134,10 @@ def run(
     model: str,
     chip: str,
     engine: str,
+    port: str | None,
+    baud: int | None,
+    bitstream: Path | None,
+    verify: bool,
     prompt: str | None,
     prompt_file: Path | None,
     tokens: int | None,
@@ -229,7 +152,7 @@ def run(
     verbose: bool,
     as_json: bool,
 ) -> None:
-    """Let a model write on a simulated chip, token by token, and compare every token's cycles.
+    """Let a model write on a chip, token by token, and compare every token's cycles.
 
     Without options our own model writes a story on the chip ulx3s-85f in the simulator. The run
     ends at the end of the story, after --tokens, or when the context is full. The exit code is 1 if
@@ -239,9 +162,13 @@ def run(
     tidemill run --prompt "Tom had a red ball" --temperature 0.8 --seed 3
     tidemill run --engine rtl --tokens 20 -v
     tidemill run --engine rtl --tokens 2 --wave first.vcd --from 0 --to 2000
+    tidemill run --engine board --port /dev/ttyUSB0 --bitstream build/top.json
     """  # noqa: D301
     from tidemill.store import tokenizer_of
 
+    reach = connection(engine, port, baud, bitstream)
+    if verify and not reach:
+        raise UserError(f"--verify needs --engine board or virtual-board, not {engine}")
     text = _prompt_text(prompt, prompt_file)
     waves = _wave(engine, wave, first, last)
     program = open_program(
@@ -253,9 +180,11 @@ def run(
         start, program.context if tokens is None else tokens, temperature, seed, check
     )
     program.run_writes(start, request.tokens, temperature, seed)  # refuses what cannot be
-    printer = None if as_json else _Printer(words, list(start))
+    printer = None if as_json else Printer(words, list(start))
     if engine == "rtl":
         made = run_rtl(program, request, printer, waves)
+    elif reach:
+        made = run_board(program, request, printer, reach, verify=verify)
     else:
         made = run_sim(program, request, printer)
     if printer:
@@ -275,10 +204,11 @@ def run(
         "cycles_predicted": predicted_cycles(program, len(start), len(made.cycles)),
         "cycles": made.cycles,
         "seconds": round(made.seconds, 3),
+        "clock_hz": made.clock_hz,
         "fault": made.fault or None,
     }
     good = facts["cycles_predicted"] == made.cycles and not made.fault
-    if engine == "rtl":
+    if engine != "sim":
         with working() as say:
             say("the same run in the sim engine")
             again = run_sim(program, request)
@@ -295,7 +225,7 @@ def run(
     if as_json:
         emit_json(facts)
     else:
-        _report(program, made, facts, verbose)
+        report(program, made, facts, verbose)
     if waves:
         note(f"waves written to {waves.path}; open them with gtkwave {waves.save_file}")
     if not good:
