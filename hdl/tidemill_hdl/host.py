@@ -138,7 +138,9 @@ class PromptBuffer(wiring.Component):
 
 
 class TokenFifo(wiring.Component):
-    """Token events of a run, first word falls through. It holds a whole run and can not overflow.
+    """Token events of a run, first word falls through; `seek` goes back to any of them.
+
+    It holds a whole run, can not overflow, and forgets nothing before the next run.
 
     Parameters
     ----------
@@ -149,10 +151,15 @@ class TokenFifo(wiring.Component):
     clear : In(1)
         Empty the FIFO (a run starts).
     event : In(EventSignature())
+    seek : In(1), at : In(16)
+        Go on with word `at`; with the next one to come if there is none.
     pop : In(1)
-        Drop the word at the output; ignored while `valid` is 0.
-    valid, data : Out(1), Out(36)
-        cycles 19:0, token 34:20 (15 bits), generated 35.
+        Go on with the word after the one at the output; ignored while `valid` is 0.
+    valid, data, index : Out(1), Out(36), Out(16)
+        cycles 19:0, token 34:20 (15 bits), generated 35; `index` counts the run's words from 0, and
+        is that of the word at the output or to come.
+    count : Out(16)
+        Words of this run.
     """
 
     def __init__(self, chip):
@@ -161,9 +168,13 @@ class TokenFifo(wiring.Component):
             {
                 "clear": In(1),
                 "event": In(EventSignature()),
+                "seek": In(1),
+                "at": In(16),
                 "pop": In(1),
                 "valid": Out(1),
                 "data": Out(36),
+                "index": Out(16),
+                "count": Out(16),
             }
         )
 
@@ -175,14 +186,18 @@ class TokenFifo(wiring.Component):
         write = ram.write_port()
         read = ram.read_port()
 
-        head = Signal.like(read.addr)  # address of the word at the output, or of the next to come
+        head = Signal.like(read.addr)
         m.d.comb += [
             write.en.eq(self.event.valid),
             write.data.eq(Cat(self.event.cycles[:20], self.event.token[:15], self.event.generated)),
             read.en.eq(1),
             read.addr.eq(head + (self.pop & self.valid)),
             self.data.eq(read.data),
+            self.index.eq(head),
+            self.count.eq(write.addr),
         ]
+        with m.If(self.seek):
+            m.d.comb += read.addr.eq(Mux(self.at < write.addr, self.at, write.addr))
         m.d.sync += [head.eq(read.addr), self.valid.eq(read.addr != write.addr)]
         with m.If(self.event.valid):
             m.d.sync += write.addr.eq(write.addr + 1)

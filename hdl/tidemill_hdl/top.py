@@ -38,9 +38,13 @@ PORTS = {
     "token": Out(16),
     "token_generated": Out(1),
     "token_cycles": Out(24),
+    "fifo_seek": In(1),
+    "fifo_at": In(16),
     "fifo_pop": In(1),
     "fifo_valid": Out(1),
     "fifo_data": Out(36),
+    "fifo_index": Out(16),
+    "fifo_count": Out(16),
     "fault": Out(1),
     "fault_kind": Out(3),
     "fault_queue": Out(4),
@@ -122,7 +126,8 @@ class Tidemill(wiring.Component):
 
         self._streams(m, slices)
         queues = self._queues(m, slices, sequencer, tide, host)
-        self._faults(m, slices, sequencer, queues)
+        begin = Signal()  # a start, legal or not: FIFO and fault register are those of a new run
+        self._faults(m, slices, sequencer, queues, begin)
 
         connect(m, sequencer.run, slices["MEM_W"].run)
         connect(m, sequencer.run, slices["VXM"].run)
@@ -147,7 +152,10 @@ class Tidemill(wiring.Component):
             tide.step.eq(sequencer.tide_step),
             tide.load.eq(sequencer.tide_load),
             tide.flush.eq(sequencer.flush),
-            fifo.clear.eq(sequencer.run.start),
+            begin.eq(self.start & ~sequencer.busy),
+            fifo.clear.eq(begin),
+            fifo.seek.eq(self.fifo_seek),
+            fifo.at.eq(self.fifo_at),
             fifo.pop.eq(self.fifo_pop),
         ]
         m.d.comb += [
@@ -165,6 +173,8 @@ class Tidemill(wiring.Component):
             self.token_cycles.eq(sequencer.event.cycles),
             self.fifo_valid.eq(fifo.valid),
             self.fifo_data.eq(fifo.data),
+            self.fifo_index.eq(fifo.index),
+            self.fifo_count.eq(fifo.count),
             self.chip_id.eq(int(chip.hash, 16)),
         ]
         return m
@@ -197,7 +207,7 @@ class Tidemill(wiring.Component):
             ]
         return queues
 
-    def _faults(self, m, slices, sequencer, queues):
+    def _faults(self, m, slices, sequencer, queues, begin):
         # (fault port, queue index, cycles from dispatch to report). A memory's queues check their
         # own addresses, so what is left for the slice is a collision, and that is the read's.
         sources = [(queue.fault, index, 0) for index, queue in enumerate(queues)]
@@ -212,7 +222,7 @@ class Tidemill(wiring.Component):
         for k, (source, _, _) in enumerate(sources):
             connect(m, source, faults.sources[k])
         m.d.comb += [
-            faults.clear.eq(self.start & ~sequencer.busy),
+            faults.clear.eq(begin),
             faults.cycle.eq(sequencer.cycle),
             self.fault.eq(faults.fault),
             self.fault_kind.eq(faults.kind),

@@ -1,6 +1,6 @@
-"""Verilog of a chip, and the manifest that says what is in it.
+"""Verilog of a chip, alone or on a board, and the manifest that says what is in it.
 
-The text of a chip is the same to the byte from run to run.
+The text is the same to the byte from run to run.
 """
 
 import hashlib
@@ -15,12 +15,15 @@ from amaranth.lib.wiring import Out
 from amaranth.utils import bits_for
 
 from tidemill import __version__, isa
+from tidemill_hdl.board import BoardTop
 from tidemill_hdl.top import PORTS, Tidemill
 
-__all__ = ["WAIVERS", "generate", "manifest"]
+__all__ = ["BOARD_NAME", "NAME", "WAIVERS", "generate", "generate_board", "manifest"]
 
-#: Name of the module.
+#: Name of a chip's module.
 NAME = "tidemill"
+#: Name of a board's module.
+BOARD_NAME = "tidemill_top"
 #: Verilator's configuration file that names the harmless warnings.
 WAIVERS = Path(__file__).with_name("tidemill.vlt")
 
@@ -75,10 +78,20 @@ def generate(chip, primitives=False):
     primitives : bool
         Instantiate the multiplier cells of `chip.family`; for synthesis only.
     """
+    return _convert(Tidemill(chip, primitives), NAME)
+
+
+def generate_board(chip, clock_hz, baud, build_id=0, pll=None, primitives=False):
+    """Verilog text of module `tidemill_top`; ports `clk`, `uart_rx`, `uart_tx`, `led`.
+
+    Parameters as for `BoardTop`, which raises ValueError for a rate that the clock cannot make.
+    """
+    return _convert(BoardTop(chip, clock_hz, baud, build_id, pll, primitives), BOARD_NAME)
+
+
+def _convert(component, name):
     with _builtin_yosys():
-        text = verilog.convert(
-            Tidemill(chip, primitives), name=NAME, emit_src=False, strip_internal_attrs=True
-        )
+        text = verilog.convert(component, name=name, emit_src=False, strip_internal_attrs=True)
     return _fold_initial(text)
 
 

@@ -55,6 +55,7 @@ module bench (
         .start(start), .abort(abort), .busy(busy), .done(done),
         .token_valid(token_valid), .token(chip_token), .token_generated(token_generated),
         .token_cycles(chip_cycles),
+        .fifo_seek(1'b0), .fifo_at(16'd0), .fifo_index(), .fifo_count(),
         .fifo_pop(fifo_pop), .fifo_valid(fifo_valid), .fifo_data(fifo_data),
         .fault(fault), .fault_kind(fault_kind), .fault_queue(fault_queue),
         .fault_cycle(fault_cycle), .chip_id(chip_id)
