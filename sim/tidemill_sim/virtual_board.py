@@ -79,8 +79,8 @@ class VirtualBoard:
     def __exit__(self, *exc: object) -> None:
         """Switch it off."""
         assert self._process
-        self._process.kill()
-        self._process.communicate()
+        with self._process:  # closes the pipes and waits
+            self._process.kill()
 
 
 def _compile(folder: Path, verilog: str, bench: str, args: list[str]) -> None:

@@ -8,11 +8,6 @@ stay in one file: an edit of the RTL moves the anchors of the table and nothing 
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import tidemill_hdl
+from support.mutants import Mutation, mutants
 from tidemill import isa, numerics
 from tidemill.chip import Chip
 from tidemill.compiler.emit import encode_control, encode_op
@@ -31,16 +26,6 @@ from tidemill_sim.rtl import RtlEngine, RunRequest, RunResult, SimulatorError
 from tidemill_sim.verilator import MAKE_VARIABLES, Build
 
 pytestmark = [pytest.mark.rtl, pytest.mark.slow, pytest.mark.xdist_group("mutation")]
-
-
-@dataclass(frozen=True)
-class Mutation:
-    """`old`, which stands exactly once in `file`, becomes `new`; there `ON` is 1 in this mutant."""
-
-    name: str
-    file: str
-    old: str
-    new: str
 
 
 MUTATIONS = (
@@ -125,70 +110,6 @@ MUTATIONS = (
     ),
     Mutation("cycle counter begins at 2", "sequencer", "cycles.eq(1)", "cycles.eq(1 + ON)"),
 )
-
-#: What a mutated source may use.
-HELPERS = '''"""Which mutant this is."""
-
-from amaranth import *
-
-SELECT = Signal(8, name="mutant")
-
-
-def late(m, value, on):
-    """`value`, or a cycle later."""
-    value = Value.cast(value)
-    later = Signal.like(value, name="late")
-    m.d.sync += later.eq(value)
-    return Mux(on, later, value)
-'''
-
-SELECT = """
-module mutant_select (output reg [7:0] id);
-  initial if (!$value$plusargs("mutant=%d", id)) id = 0;
-endmodule
-"""
-
-#: The chip's Verilog, from the package in the current folder.
-GENERATE = """
-import json, sys
-from tidemill.chip import Chip
-from tidemill_hdl.verilog import generate
-fields = json.load(sys.stdin)
-open("mutants.v", "w").write(generate(Chip(**(fields | {"hops": tuple(fields["hops"])}))))
-"""
-
-
-def mutants(chip: Chip, folder: Path) -> str:
-    """Verilog of a chip with every mutation in it, all of them off."""
-    package = folder / "tidemill_hdl"
-    shutil.copytree(
-        Path(tidemill_hdl.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__")
-    )
-    (package / "mutant.py").write_text(HELPERS)
-    instance = 'm.submodules.mutant = Instance("mutant_select", o_id=SELECT)'
-    edits = [("top", "        m.submodules.mem_w = MemW(chip)", f"        {instance}\n")]
-    for number, mutation in enumerate(MUTATIONS, 1):
-        new = mutation.new.replace("ON", f"(SELECT == {number})")
-        edits.append((mutation.file, mutation.old, new))
-    for file, old, new in edits:
-        path = package / f"{file}.py"
-        text = path.read_text()
-        assert text.count(old) == 1, f"{file}.py has {text.count(old)} times {old!r}, not once"
-        text = text.replace(old, new + old if file == "top" else new)
-        if "hdl.mutant" not in text:
-            first = "from amaranth import *\n"
-            text = text.replace(first, f"{first}from tidemill_hdl.mutant import SELECT, late\n", 1)
-        path.write_text(text)
-    path = os.pathsep.join([str(folder), *filter(None, sys.path)])
-    subprocess.run(
-        [sys.executable, "-c", GENERATE],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": path},
-        input=json.dumps(chip.as_dict()),
-        text=True,
-        check=True,
-    )
-    return (folder / "mutants.v").read_text() + SELECT
 
 
 class MutantEngine(RtlEngine):
@@ -369,7 +290,7 @@ class Case:
 @pytest.fixture(scope="module")
 def engine(verilator, small_program, tmp_path_factory):
     chip = small_program.chip
-    made = MutantEngine(chip, verilog=mutants(chip, tmp_path_factory.mktemp("mutants")))
+    made = MutantEngine(chip, verilog=mutants(chip, tmp_path_factory.mktemp("mutants"), MUTATIONS))
     with pytest.MonkeyPatch.context() as patch:
         # a model compiled in half the time is worth more here than one that runs fast
         fast = [v for v in MAKE_VARIABLES if not v.startswith(("OPT_FAST", "OPT_GLOBAL"))]

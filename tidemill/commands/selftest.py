@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,20 @@ def _simulate(program: Program, prompt: tuple[int, ...]) -> Any:
     machine = Machine(program)
     events = machine.run(list(prompt), 1)
     return [(e.token, e.cycles) for e in events], machine.mem_w, machine.mem_a
+
+
+def _told(space: Space, say: Callable[[str], None]) -> Callable[[float], None]:
+    """Says each tenth of a march test."""
+    tenths = iter(range(11))
+    coming = next(tenths)
+
+    def told(done: float) -> None:
+        nonlocal coming
+        while coming <= 10 * done:
+            say(f"{space.name}: {coming}0 % of the march test")
+            coming = next(tenths, 11)
+
+    return told
 
 
 @click.command(short_help="Test every memory and unit of a board.")
@@ -77,11 +92,7 @@ def selftest(
     with reach.board(target) as board, working() as say:
         board.halt()
         for space in () if no_memories else (Space.MEM_W, Space.MEM_A):
-
-            def told(done: float, name: str = space.name) -> None:
-                say(f"{name}: {done:.0%} of the march test")
-
-            parts.append(march(board.link, target, space, told))
+            parts.append(march(board.link, target, space, _told(space, say)))
         for part in run_trials(board, trials(target), _simulate):
             say(f"{part.name}: done")
             parts.append(part)
