@@ -36,7 +36,7 @@ def baud_divisor(clock_hz, baud):
     if abs(actual - baud) > TOLERANCE * baud:
         raise ValueError(
             f"baud {baud} cannot be made from a clock of {clock_hz} Hz: {divisor} cycles a bit "
-            f"give {actual:.0f}, {abs(actual / baud - 1):.1%} away; at most {TOLERANCE:.0%} is "
+            f"give {actual:.0f}, {abs(actual / baud - 1):.2%} away; at most {TOLERANCE:.0%} is "
             "possible"
         )
     return divisor
