@@ -128,7 +128,7 @@ def test_build(ok: Cli, built: Path) -> None:
     args = ("--board-file", "DIR/mine.py", "--chip", "DIR/small.toml", "-o", "DIR/built")
     result = ok("build", *args)
     assert re.search(r"^LUT +5 +24,288 +0 %", result.stdout, re.M)
-    assert re.search(r"^60 +1 +router2 +1000\.00 +60\.00 +PASS", result.stdout, re.M)
+    assert re.search(r"^60 +1 +router1 +1000\.00 +60\.00 +PASS", result.stdout, re.M)
     assert "PASS: clock 60,000,000 Hz, 3,000,000 baud" in result.stderr
     record = json.loads(ok("build", *args, "--json", "--seeds", "2", "--router", "both").stdout)
     assert len(record["attempts"]) == 4
@@ -143,7 +143,7 @@ def test_a_build_that_fails_prints_its_numbers(
     args = ("--board-file", "DIR/mine.py", "--chip", "DIR/small.toml", "-o", "DIR/slow")
     result = td("build", *args)
     assert result.exit_code == 1
-    assert re.search(r"^48 +1 +router2 +40\.00 +48\.00 +FAIL", result.stdout, re.M)
+    assert re.search(r"^48 +1 +router1 +40\.00 +48\.00 +FAIL", result.stdout, re.M)
     assert "reaches 40.00 MHz, 48.00 MHz are needed" in result.stderr
     result = td("build", *args, "--json")
     assert result.exit_code == 1
@@ -273,6 +273,7 @@ REFUSED = {
 @pytest.mark.parametrize("line", REFUSED)
 def test_refusals(refused: Callable[..., str], folder: Path, line: str) -> None:
     assert refused(*line.split()).startswith(REFUSED[line].replace("DIR", str(folder)))
+    assert not (folder / "x").exists()
 
 
 def test_verilog_of_a_board(ok: Cli, fakes: FakeTools, folder: Path) -> None:

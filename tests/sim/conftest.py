@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 
 from support.chips import small_chip

@@ -1,7 +1,7 @@
 """The netlist that yosys makes runs a program as the simulator does: tokens, cycles, every byte.
 
-A small chip for the iCE40, whose cells yosys ships models of: LUTs, carries, flip-flops, block RAMs,
-multipliers. Models and netlist take the place of the Verilog in the `rtl` engine.
+A small chip for the iCE40, whose cells yosys ships models of: LUTs, carries, flip-flops, block
+RAMs, multipliers. Models and netlist take the place of the Verilog in the `rtl` engine.
 """
 
 from __future__ import annotations

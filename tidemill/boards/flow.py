@@ -16,8 +16,8 @@ __all__ = ["BITSTREAM", "ROUTERS", "TOP", "Command", "pack", "place_and_route", 
 TOP = "tidemill_top"
 #: Endings of bitstreams.
 BITSTREAM = {"ecp5": "bit", "ice40": "bin", "gowin": "fs"}
-#: Routers of nextpnr, the default first. On the chips tried here router1 ended sooner or alone, with
-#: the faster clock; on very full parts it may not end, and router2 may.
+#: Routers of nextpnr, the default first. On the chips tried here router1 ended sooner or alone,
+#: with the faster clock; on very full parts it may not end, and router2 may.
 ROUTERS = ("router1", "router2")
 
 

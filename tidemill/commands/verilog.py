@@ -73,13 +73,13 @@ def verilog(
         raise UserError(
             f"chip {wanted.name!r} is of family {wanted.family}, which has no primitives"
         )
+    with working() as say:
+        say(f"generating {wanted.name}")
+        contents, facts = _on_board(target, wanted, freq) if target else _chip(wanted, primitives)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as e:
         raise UserError(f"cannot make the folder {str(folder)!r}: {e.strerror}") from None
-    with working() as say:
-        say(f"generating {wanted.name}")
-        contents, facts = _on_board(target, wanted, freq) if target else _chip(wanted, primitives)
     for name, content in contents.items():
         write_file(folder / name, content)
     if as_json:
