@@ -16,6 +16,7 @@ from amaranth.hdl import Value
 from amaranth.lib.wiring import Out
 from cocotb_tools import runner
 
+from support.cocotb_runs import Verilator
 from tidemill.chip import Chip
 from tidemill.isa import QUEUE_INDEX, QUEUES
 from tidemill_hdl.host import FaultRegister, HostDecode, TokenFifo
@@ -99,15 +100,6 @@ def emit(folder: Path, chip: Chip) -> Path:
     return source
 
 
-class PortsOnly(runner.Verilator):
-    """cocotb's runner without `--public-flat-rw`: the ports of the top are enough, and faster."""
-
-    def _build_command(self):
-        verilate, make = super()._build_command()
-        verilate.remove("--public-flat-rw")
-        return [verilate, make]
-
-
 @pytest.fixture(scope="module", params=SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 def run(request, simulator, tmp_path_factory):
     """Run the bench of one slice; returns the results file, as the runner does."""
@@ -115,24 +107,20 @@ def run(request, simulator, tmp_path_factory):
     sources, arguments = [emit(folder, small(*request.param))], []
     sim = runner.get_runner(simulator)
     if simulator == "verilator":
-        sim = PortsOnly()
+        sim = Verilator()
         arguments = ["--x-initial", "unique", "-Wno-lint"]
         control = folder / "ports.vlt"
         control.write_text('`verilator_config\npublic_flat_rw -module "slices" -var "*"\n')
         sources.insert(0, control)
-    with pytest.MonkeyPatch.context() as patch:
-        # also under `make test`, whose own MAKEFLAGS know nothing of precompiled headers
-        flags = "CFG_CXXFLAGS_PCH_I=-include OPT_FAST=-O0 OPT_GLOBAL=-O0"
-        patch.setenv("MAKEFLAGS", flags)
-        sim.build(
-            sources=sources,
-            hdl_toplevel="slices",
-            build_dir=folder / "build",
-            build_args=arguments,
-            timescale=TIMESCALE,
-            always=True,
-            log_file=folder / "build.log",
-        )
+    sim.build(
+        sources=sources,
+        hdl_toplevel="slices",
+        build_dir=folder / "build",
+        build_args=arguments,
+        timescale=TIMESCALE,
+        always=True,
+        log_file=folder / "build.log",
+    )
 
     def test(name: str) -> Path:
         return sim.test(
